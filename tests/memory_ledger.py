@@ -100,7 +100,6 @@ def in_memory(
     names = found.row.tolist() if ids is None else [ids[person] for person in found.row.tolist()]
     taken = torch.from_numpy(rows)
     shown, own = (frame.iloc[rows].reset_index(drop=True) for frame in (found.frame, found.original))
-    region = promised_region(found)
     piece = Promises(
         model=issuing.digest,
         sequence=np.arange(first, first + len(rows)),
@@ -114,7 +113,7 @@ def in_memory(
         favourable=found.favourable[rows],
         x_cf=found.x_cf[taken],
         x=found.x[taken],
-        region=type(region)(region.lower[rows], region.upper[rows]),
+        region=promised_region(found)[rows],
         shown=shown,
         original=own,
     )

@@ -129,11 +129,12 @@ def ask_the_service() -> None:
     import httpx
     import pandas as pd
 
-    from veritracer.app.serve.app import Settings, create_app
+    from veritracer.app.serve.app import create_app
+    from veritracer.app.serve.settings import Settings
 
     people = pd.read_csv("some.csv").drop(columns=["id", "approved"])
     rows = json.loads(people.to_json(orient="records"))
-    app = create_app(Settings(Path("model")))
+    app = create_app(Settings(model=Path("model")))
 
     async def ask() -> httpx.Response:
         way = httpx.ASGITransport(app)

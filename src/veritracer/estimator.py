@@ -24,7 +24,7 @@ from veritracer.errors import DataError, TrainingError, message, unknown_name
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet
-from veritracer.options import Effort, ExplainOptions, IssueOptions, Terms, takes
+from veritracer.options import FINE_TUNING_EPOCHS, Effort, ExplainOptions, IssueOptions, Terms, takes
 from veritracer.recourse import Recourse, recourse_of
 from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
@@ -34,7 +34,7 @@ from veritracer.training.algorithm import TrainedModels, fit_models
 from veritracer.training.checkpoints import Checkpoint
 from veritracer.training.config import GeneratorKind, Initialisation, Training, TrainingConfig
 from veritracer.training.data import TrainingData, as_table, prepare
-from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR
+from veritracer.training.fine_tuning import FINE_TUNE_LR_FACTOR
 from veritracer.training.generator import Generator, Noise, forward_with_context
 from veritracer.training.recipes import Recipe
 
@@ -356,7 +356,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         y: ArrayLike,
         *,
         keep: Ledger | str | os.PathLike[str] | None = None,
-        epochs: int = EPOCHS,
+        epochs: int = FINE_TUNING_EPOCHS,
         learning_rate: float | None = None,
         panel: Literal["keep", "refit"] | None = "keep",
         **options: Any,

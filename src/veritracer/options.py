@@ -47,6 +47,12 @@ if TYPE_CHECKING:
     from veritracer.encoding import Encoding
     from veritracer.schema import Feature, Schema
 
+KAPPA = 0.2
+"""Size of the set of models that certificates cover by default."""
+
+HOLDOUT = 0.2
+"""Share of the rows on which a model is evaluated by default."""
+
 FINE_TUNING_EPOCHS = 20
 """Passes over the new rows when a model is updated."""
 
@@ -126,7 +132,7 @@ Moves = Annotated[float | tuple[float, float], BeforeValidator(_drift)]
 # ---------------------------------------------------------------- errors
 
 
-def _raises_data_errors(cls: _Class) -> _Class:
+def raises_data_errors(cls: _Class) -> _Class:
     """Make the constructor raise ``TypeError`` for an unknown name, and ``DataError`` for a bad value."""
     made: Any = cls
     validated: Callable[..., None] = made.__init__
@@ -177,11 +183,12 @@ def _as_data_error(error: ValidationError, fields: Mapping[str, FieldInfo]) -> D
 
 # ---------------------------------------------------------------- the options
 
-_CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+OPTIONS_CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+"""Options take no unknown names, no text for numbers, and no infinity."""
 
 
-@_raises_data_errors
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@raises_data_errors
+@dataclass(frozen=True, kw_only=True, config=OPTIONS_CONFIG)
 class ExplainOptions:
     """Options of one call of ``explain``."""
 
@@ -368,8 +375,8 @@ class ExplainOptions:
         return replace(self, cost=cost, drift={**yearly_drift(schema), **self.drift})
 
 
-@_raises_data_errors
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@raises_data_errors
+@dataclass(frozen=True, kw_only=True, config=OPTIONS_CONFIG)
 class Terms:
     """Terms that all promises of one call of ``issue`` share.
 
@@ -409,8 +416,8 @@ class Terms:
         return issued, expiry_timestamp(self.expires, issued)
 
 
-@_raises_data_errors
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@raises_data_errors
+@dataclass(frozen=True, kw_only=True, config=OPTIONS_CONFIG)
 class IssueOptions(Terms, ExplainOptions):
     """Options of one call of ``issue``: those of ``explain``, and the terms of the promises."""
 

@@ -23,7 +23,7 @@ from veritracer.formatting import to_python
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.models.param_sets import ParamSet
-from veritracer.options import Effort, ExplainOptions, takes
+from veritracer.options import KAPPA, Effort, ExplainOptions, takes
 from veritracer.schema import POSITIVE, Feature, Schema
 from veritracer.schema.labels import stated_twice
 from veritracer.search.reference import Neighbours, QuantileBounds, ReferenceData
@@ -86,7 +86,7 @@ class Recourse:
         rows: pd.DataFrame | None = None,
         labels: ArrayLike | None = None,
         panel: Panel | Literal["default"] | None = None,
-        kappa: float = 0.2,
+        kappa: float = KAPPA,
         norm: Norm = "linf",
         radius: str | float = "mean-abs",
         propose: Callable[[Tensor], Tensor] | None = None,

@@ -37,6 +37,7 @@ from veritracer.ledger.records import (
     canonical,
     cipher_of,
     dated,
+    headers,
     private,
     promised_rows,
     raw_rows,
@@ -44,7 +45,7 @@ from veritracer.ledger.records import (
     table_of,
 )
 from veritracer.ledger.requests import Issued, Request
-from veritracer.ledger.snapshot import PromiseStatus, Revocations
+from veritracer.ledger.snapshot import Revocations, Status, status_of
 from veritracer.models.network import to_module
 from veritracer.options import Effort, Terms
 from veritracer.proving import decide
@@ -211,9 +212,10 @@ def have_promise(prepared: Prepared, reader: Reader, after: int = 0) -> NDArray[
     revoked = Revocations.of(reader.events("release", "erasure"), None)
     known: set[bytes] = set()
     for rows in reader.applications(sorted({record.id for record in prepared.records}), after):
-        status = PromiseStatus.of(rows, revoked, None, now)
-        encrypted = status.header["encrypted"]
-        for k in np.flatnonzero(status.live).tolist():
+        header = headers([row[1] for row in rows])
+        status = status_of([row[0] for row in rows], header, revoked, None, now)
+        encrypted = header["encrypted"]
+        for k in np.flatnonzero(status == Status.LIVE).tolist():
             known.add(_application(rows[k][2], _own_row(rows[k][3], cipher, encrypted=bool(encrypted[k]))))
     mask = [key in known or key[:NAME] + ANY in known for key in prepared.applications]
     return np.array(mask, dtype=bool)

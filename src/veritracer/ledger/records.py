@@ -34,7 +34,7 @@ from veritracer.bounds.methods import BOUNDS, EXACT
 from veritracer.changes import recorded_facts
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.formatting import to_python
-from veritracer.ledger.promises import IssuingModel, Promises, Region, promised_region
+from veritracer.ledger.promises import IssuingModel, Promises, is_wide, promised_region
 from veritracer.options import Original, Terms, Uncertified
 from veritracer.search.outcomes import LEAST_AGREEMENT
 
@@ -253,11 +253,11 @@ def records(
     ``shown`` and ``original`` are the raw rows, ``names`` the applicants' ids.
     """
     region, cipher = promised_region(found), cipher_of(terms)
-    wide = region.wide
+    wide = is_wide(region)
     x_cf, x = _numbers(found.x_cf), _numbers(found.x)
     made, openings = [], []
     for i, name in enumerate(names):
-        ends = region.lower[i].tobytes() + region.upper[i].tobytes() if wide[i] else b""
+        ends = region[i].tobytes() if wide[i] else b""
         public, private = to_json(shown[i]), to_json({"row": original[i], **recorded_facts(found, i)})
         parts = name, x_cf[i].tobytes() + ends, x[i].tobytes(), public, private
         record, opening = to_record(_header(found, i, terms, region=bool(wide[i])), parts, terms, cipher)
@@ -378,17 +378,17 @@ def to_promises(
 
 def counterfactuals(
     blobs: Sequence[bytes], region: NDArray[np.bool_], model: IssuingModel
-) -> tuple[Tensor, Region]:
-    """Return the encoded counterfactuals (n, d), and the raw ends of what is promised around them."""
+) -> tuple[Tensor, NDArray[np.float64]]:
+    """Return the encoded counterfactuals (n, d), and the regions that are promised around them."""
     d, features = model.encoding.dim, len(model.encoding.schema)
-    ends = np.full((2, len(blobs), features), np.nan)
+    ends = np.full((len(blobs), 2, features), np.nan)
     where = np.flatnonzero(region)
     if len(where) == 0:
-        return numbers_of(blobs, d), Region(ends[0], ends[1])
-    kept = numbers_of([blobs[i][8 * d :] for i in where.tolist()], 2 * features).numpy()
-    ends[0, where], ends[1, where] = kept[:, :features], kept[:, features:]
+        return numbers_of(blobs, d), ends
+    stored = numbers_of([blobs[i][8 * d :] for i in where.tolist()], 2 * features).numpy()
+    ends[where] = stored.reshape(-1, 2, features)
     cut = [blob[: 8 * d] if wide else blob for blob, wide in zip(blobs, region.tolist(), strict=True)]
-    return numbers_of(cut, d), Region(ends[0], ends[1])
+    return numbers_of(cut, d), ends
 
 
 def _originals(blobs: list[bytes | None], encrypted: list[bool], d: int, cipher: Fernet | None) -> Tensor:

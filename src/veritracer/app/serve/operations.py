@@ -49,7 +49,7 @@ from veritracer.threads import only_compute
 from veritracer.times import parse_expiry
 
 if TYPE_CHECKING:
-    from veritracer.app.serve.app import Settings
+    from veritracer.app.serve.settings import Settings
 
 Plain = dict[str, Any]
 Reply = Plain | VeriTracerError
@@ -374,13 +374,13 @@ class Operations:
 
     @cached_property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """The range of each number in the training data."""
+        """Return the range of each number in the training data."""
         pairs = zip(self.model.schema_.features, self.encoding.fitted, strict=True)
         return {feature.name: (fitted.low, fitted.high) for feature, fitted in pairs if feature.is_numeric}
 
     @cached_property
     def card(self) -> Plain:
-        """What the model is and what it reads, in plain values."""
+        """Describe the model and what it reads, in plain values."""
         return {
             "method": self.model.method,
             "kappa": self.model.settings_.kappa,
