@@ -45,10 +45,12 @@ class InMemory:
     def raw_needed(self, encoding_digest: str) -> set[str]:
         return {model.digest for model in self.issuing if model.encoding.digest != encoding_digest}
 
-    def promises(self, *, chunk: int = 50_000, raw_for: Collection[str] = ()) -> Iterator[Promises]:
+    def promises(
+        self, *, chunk: int = 50_000, raw_for: Collection[str] = (), since: int = 0
+    ) -> Iterator[Promises]:
         now = to_timestamp(self.at)
         for piece in self.pieces:
-            live = np.flatnonzero(piece.expires > now)
+            live = np.flatnonzero((piece.expires > now) & (piece.sequence > since))
             for start in range(0, len(live), chunk):
                 yield select(piece, live[start : start + chunk])
 
