@@ -13,7 +13,7 @@ import pytest
 from serving_cases import model, people
 
 import veritracer as vt
-from veritracer.app.serve.app import Settings
+from veritracer.app.serve.settings import Settings
 from veritracer.options import ExplainOptions
 
 
