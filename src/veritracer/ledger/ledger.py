@@ -15,6 +15,7 @@ from torch import nn
 
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DeploymentError, LedgerError, NoRecordError, VeriTracerWarning, listing, message
+from veritracer.identities import identity_text
 from veritracer.ledger.chain import Kind, content_of
 from veritracer.ledger.issuing import Prepared, append, prepare, utf8, without_duplicates
 from veritracer.ledger.promises import Counts, IssuingModel, Promises, SetRequirement
@@ -199,7 +200,7 @@ class Ledger:
 
     def sequences_of(self, identity: Any) -> list[int]:
         """Return the numbers of all promises to an applicant."""
-        who = utf8(identity)
+        who = utf8(identity_text(identity))
         with self._database.reading() as reader:
             return reader.of(who)[who]
 
@@ -230,7 +231,7 @@ class Ledger:
         of the ledger makes up for it.
         """
         with self._database.writing() as (writer, reader):
-            found = reader.of(*dict.fromkeys(map(utf8, identities)))
+            found = reader.of(*dict.fromkeys(utf8(identity_text(one)) for one in identities))
             unknown = [who.decode() for who, numbers in found.items() if not numbers]
             if unknown or not found:
                 received = ", ".join(map(repr, unknown[:5])) or "nobody"
@@ -322,7 +323,7 @@ class Ledger:
         has the promises to one applicant.
         """
         with self.snapshot(at) as then:
-            return then.listing(None if identity is None else str(identity))
+            return then.listing(None if identity is None else identity_text(identity))
 
     def verify(self, head: str | None = None, *, chunk: int = CHUNK // 2) -> Verification:
         """Check entry by entry that the ledger is what was written.
