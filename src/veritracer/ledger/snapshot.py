@@ -42,7 +42,7 @@ CHUNK = 20_000
 WITH_TEXTS = 10_000
 """Promises that are read at once, at most, with their texts: each is about a thousand bytes then."""
 
-EVENTS: tuple[Kind, ...] = ("ledger", "model", "release", "erasure", "audit", "update", "deployment")
+EVENTS: tuple[Kind, ...] = ("ledger", "model", "release", "erasure", "audit", "update", "deployment", "clock")
 """The kinds of entries that ``history`` lists."""
 
 
@@ -115,6 +115,12 @@ class Snapshot:
             total += [int((status.made & group).sum()) for group in groups]
         return Counts(*total.tolist())
 
+    def unseen(self) -> tuple[int, float]:
+        """Return how many promises were made after the moment of this state, and the newest entry's time."""
+        if self._at is None:
+            return 0, -np.inf
+        return sum(int((~status.made).sum()) for _, status in self._statuses()), self._reader.newest_time()
+
     def requirements(self) -> list[SetRequirement]:
         """Return what live promises require of a later model, by issuing model and kappa."""
         found: dict[tuple[str, float], tuple[int, int]] = {}
@@ -134,7 +140,7 @@ class Snapshot:
         for seq, kind, header in self._reader.events(*EVENTS):
             content = content_of(kind, header)
             dates: dict[str, Any] = {
-                name: format_time(content[name]) for name in ("time", "at") if name in content
+                name: format_time(content[name]) for name in ("time", "at", "newest") if name in content
             }
             found.append({"number": int(seq), "kind": str(kind), **content, **dates})
         return found
