@@ -131,7 +131,8 @@ class Snapshot:
         """Return how many promises were made after the moment of this state, and the newest entry's time."""
         if self._at is None:
             return 0, -np.inf
-        return sum(int((~status.made).sum()) for _, status in self._statuses()), self._reader.newest_time()
+        later = (int((header["time"] > self._at).sum()) for _, _, header, _ in self._statuses())
+        return sum(later), self._reader.newest_time()
 
     def requirements(self) -> list[SetRequirement]:
         """Return what live promises require of a later model, by issuing model and kappa."""
