@@ -129,9 +129,10 @@ class Snapshot:
 
     def unseen(self) -> tuple[int, float]:
         """Return how many promises were made after the moment of this state, and the newest entry's time."""
-        if self._at is None:
+        at = self._at
+        if at is None:
             return 0, -np.inf
-        later = (int((header["time"] > self._at).sum()) for _, _, header, _ in self._statuses())
+        later = (int((header["time"] > at).sum()) for _, _, header, _ in self._statuses())
         return sum(later), self._reader.newest_time()
 
     def requirements(self) -> list[SetRequirement]:

@@ -74,7 +74,7 @@ def check_batch(job: Job, options: IssueOptions, batch: Batch) -> None:
             names_of(_ids_of(frame[options.ids], batch))
 
 
-def _ids_of(column: pd.Series[Any], batch: Batch) -> Sequence[Any]:
+def _ids_of(column: pd.Series[Any], batch: Batch) -> Any:
     """Return the ids of a batch, in which a CSV file has the text of numbers too."""
     return [identity_in_csv(cell) for cell in column.tolist()] if batch.is_text else column
 
