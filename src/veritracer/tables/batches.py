@@ -42,6 +42,9 @@ from veritracer.tables.jobs import (
 MODELS = 4
 """Models that a worker keeps in memory."""
 
+CERTIFY_OPTIONS = ("kappa", "effort", "time_budget")
+"""Options of a job that ``certify`` takes."""
+
 STATUSES = ("certified", "broken", "unknown", "invalid", "unchanged")
 """How a pair of ``certify`` can end."""
 
@@ -111,8 +114,9 @@ def certify_batch(job: Job, batch: Batch) -> BatchResult:
     x, x_cf = x[x.index.isin(x_cf.index)], x_cf[x_cf.index.isin(x.index)]
     if not len(x):
         return BatchResult(batch.name, batch.digest, rejects=rejects)
+    certifying = {name: job.options[name] for name in CERTIFY_OPTIONS if name in job.options}
     with collect_warnings() as noticed, naming(batch.table):
-        found = model.certify(x[names], x_cf[names], **job.options)
+        found = model.certify(x[names], x_cf[names], **certifying)
     encoded = [encoding.encode(table[names], out_of_range="ignore") for table in (x, x_cf)]
     is_unchanged = (encoded[0] == encoded[1]).all(-1).numpy()
     status = np.where(found.valid, found.status, "invalid")

@@ -264,7 +264,7 @@ def test_prices_of_a_form(visitor: httpx.Client) -> None:
     assert "Raise income" not in priced.text
     bad = visitor.post("/case", data={**form, "price.income": "cheap"})
     assert bad.status_code == 422
-    assert "a positive number for &#39;income&#39; in cost" in bad.text
+    assert "&#39;income&#39; in cost to be a valid number" in bad.text
 
 
 def test_a_promise_needs_a_person_and_a_counterfactual(visitor: httpx.Client) -> None:

@@ -47,12 +47,8 @@ def issue(
     promises nothing twice. The last line is the head of the ledger: with a copy kept elsewhere, veritracer
     verify detects whether the end of the ledger was cut off or rewritten.
     """
-    from veritracer.ledger.issuing import check_terms  # here: these import torch
-    from veritracer.tables.issuing import issue_table
-
     if key_file is not None:
         options = replace(options, key=read_key(key_file))
-    check_terms(options)  # before the output is opened
     _check_places(table, rows.out)
     assert rows.out is not None
     known, keep = model_columns(model), rows.kept(options.ids)
@@ -64,6 +60,10 @@ def issue(
 
     inputs = rows.inputs(table, check)
     inputs.check_first()
+    from veritracer.ledger.issuing import check_terms  # here: these import torch
+    from veritracer.tables.issuing import issue_table
+
+    check_terms(options)  # before the output is opened
     rules = None if schema is None else read_schema(schema)
     how = _explain_options(options, rules or load_model(model).schema_)
     job = rows.job("explain", model, how, keep=keep, sentences=sentences, rules=rules)
