@@ -81,6 +81,9 @@ class InMemory:
         total, live = sum(map(len, self.pieces)), sum(map(len, self.promises()))
         return Counts(live, total - live, 0, 0)
 
+    def unseen(self) -> tuple[int, float]:
+        return 0, -np.inf
+
     def __add__(self, other: InMemory) -> InMemory:
         known = self.models()
         more = tuple(model for model in other.issuing if model.digest not in known)

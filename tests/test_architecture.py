@@ -20,7 +20,7 @@ RESEARCH = sorted(Path(veritracer_bench.__file__).parent.rglob("*.py"))
 # Levels from low to high. Inside one of the first seven a module imports only those named before it; the
 # groups above them are still to be divided.
 ORDER = [
-    ["errors", "formatting", "files", "model_folder", "threads", "times", "engines"],
+    ["errors", "formatting", "identities", "files", "model_folder", "threads", "times", "engines"],
     ["schema", "encoding", "options"],
     ["models"],
     ["bounds", "proving", "certificate"],

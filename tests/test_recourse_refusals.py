@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import veritracer as vt
@@ -46,6 +49,25 @@ def test_two_classes_are_decided_between() -> None:
     three = LogisticRegression().fit(encoding.encode(frame).numpy(), np.arange(60) % 3)
     with pytest.raises(NotSupportedError, match="expected a model of two classes, got 3"):
         vt.Recourse(three, encoding=encoding)
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+def test_a_pipeline_is_refused(fitted: bool) -> None:
+    frame, y = applicants(60)
+    encoding = vt.Encoding.fit(SCHEMA, frame)
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression())
+    if fitted:
+        pipeline.fit(encoding.encode(frame).numpy(), y)
+    refused = "got a Pipeline — the pipeline's steps change the columns; fit VeriTraCER on the raw table"
+    with pytest.raises(NotSupportedError, match=refused):
+        vt.Recourse(pipeline, encoding=encoding)
+
+
+def test_nobody_is_advised_to_take_a_part_of_a_model() -> None:
+    frame, _ = applicants(60)
+    model = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression()), {})
+    with pytest.raises(NotSupportedError, match="got a GridSearchCV — fit VeriTraCER on the raw table"):
+        vt.Recourse(model, SCHEMA, rows=frame)
 
 
 def test_limits_are_for_numbers() -> None:

@@ -267,13 +267,13 @@ def validate(
                 received = f"{checked.count:,} findings, the first at entry {checked.findings[0].sequence:,}"
                 raise PromiseError(message("a ledger that verifies", received, "run veritracer verify"))
             found = audit(state, candidate, recourse=0)
-    if not found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked):
+    if found.live and not found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked):
         raise PromiseError(
             message("a model that keeps what was promised", str(found), "train it with update(keep=...)"),
             found,
         )
     if not found.live:
-        received = f"none in {found.ledger}, so that the audit passed without a check"
+        received = f"none in {found.ledger}, so that nothing was checked"
         remedy = "make sure that this is the ledger in which promises are issued"
         warnings.warn(message("live promises", received, remedy), VeriTracerWarning, stacklevel=2)
     return found
@@ -304,7 +304,7 @@ def promote(
     A version that breaks promises is refused with a ``PromiseError``, and the alias stays where it was.
     Where the ledger is not there nothing is done at all (``LedgerError``). Otherwise numbers and, with
     ``report``, the page of the audit are logged to the version's run, and the version's tag
-    ``veritracer.audit`` says ``passed`` or ``failed``.
+    ``veritracer.audit`` says ``passed``, ``failed`` or ``nothing to check``.
     """
     client = flow.MlflowClient()
     described = client.get_model_version(name, str(version))
@@ -317,7 +317,7 @@ def promote(
             _log_audit(client, described.run_id, refused.report, report=report)
         raise
     _log_audit(client, described.run_id, found, report=report)
-    client.set_model_version_tag(name, str(version), GATE, "passed")
+    client.set_model_version_tag(name, str(version), GATE, "passed" if found.live else "nothing to check")
     client.set_registered_model_alias(name, alias, str(version))
     return found
 

@@ -412,7 +412,7 @@ class Terms:
 
     def dates(self, newest: float = -math.inf) -> tuple[float, float]:
         """Return when promises that follow an entry of time ``newest`` are issued, and when they expire."""
-        issued = entry_timestamp(to_timestamp(self.now), newest, stated=self.now is not None)
+        issued = entry_timestamp(to_timestamp(self.now), newest)
         return issued, expiry_timestamp(self.expires, issued)
 
 

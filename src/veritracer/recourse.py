@@ -253,11 +253,15 @@ def _as_module(model: Any, encoding: Encoding, favourable: Any = None) -> nn.Mod
     if isinstance(model, nn.Module):
         return model
     from sklearn.linear_model import LogisticRegression  # here: a torch module does without
+    from sklearn.pipeline import Pipeline
 
     if isinstance(model, LogisticRegression) and hasattr(model, "coef_"):
         return _layer(model, _sign_of(model, encoding, favourable))
-    received = type(model).__name__
-    remedy = "fit it first" if isinstance(model, LogisticRegression) else "take its linear or torch part"
+    received, remedy = f"a {type(model).__name__}", "fit VeriTraCER on the raw table"
+    if isinstance(model, LogisticRegression):
+        received, remedy = "an unfitted LogisticRegression", "fit it first"
+    elif isinstance(model, Pipeline):  # its last step alone reads other columns than ours
+        remedy = f"the pipeline's steps change the columns; {remedy}"
     raise NotSupportedError(message("a torch MLP or a fitted LogisticRegression", received, remedy))
 
 

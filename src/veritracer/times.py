@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from datetime import UTC, datetime, timedelta
 
-from veritracer.errors import DataError, VeriTracerWarning, message
+from veritracer.errors import DataError, LedgerError, message
 
 Moment = datetime | float | None
 """A date with a time zone, seconds since 1970, or None for now."""
@@ -17,6 +16,9 @@ FIRST = -62_135_596_800.0
 
 LAST = 253_370_764_800.0
 """First second of the year 9999: later times cannot be written as dates everywhere."""
+
+CLOCK_TOLERANCE = 300.0
+"""Seconds by which the clocks of those who write into a ledger may differ."""
 
 UNITS = {"d": 1, "w": 7, "y": 365}
 """Days in each unit of a duration on the command line."""
@@ -42,17 +44,19 @@ def to_timestamp(given: Moment) -> float:
     return float(given)
 
 
-def entry_timestamp(now: float, newest: float, *, stated: bool) -> float:
-    """Return the time of a new entry: ``now``, or the newest entry's time if that is later.
+def entry_timestamp(now: float, newest: float) -> float:
+    """Return the time of a new entry: ``now``, or the newest entry's time if that is a little later.
 
-    The clocks of several writers need not agree, and nothing written today can change what was true on an
-    earlier day. If ``now`` was ``stated`` by the caller instead of read from the clock, a warning says that
-    it was raised.
+    The clocks of several writers need not agree to the second, and nothing written today can change what was
+    true on an earlier day. A time further behind the newest entry comes from a wrong clock, and is refused.
     """
-    if now < newest and stated:
-        expected = f"a moment that is not before the ledger's newest entry ({format_time(newest)})"
-        remedy = "the entry is dated like the newest one: entries cannot be added to a ledger's past"
-        warnings.warn(message(expected, format_time(now), remedy), VeriTracerWarning, stacklevel=4)
+    if now < newest - CLOCK_TOLERANCE:
+        expected = f"a time not before the ledger's newest entry ({format_time(newest)})"
+        remedy = (
+            "set this clock, or if the one of that entry was wrong: "
+            "veritracer verify --correct-clock REASON (Ledger.correct_clock)"
+        )
+        raise LedgerError(message(expected, format_time(now), remedy))
     return max(now, newest)
 
 

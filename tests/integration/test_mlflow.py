@@ -189,7 +189,7 @@ def test_a_ledger_that_is_not_there_lets_nobody_through(registry: Any, tmp_path:
     assert registry.get_model_version("credit", "2").tags == {}
 
 
-def test_a_ledger_without_a_promise_passes_and_says_so(registry: Any, tmp_path: Path) -> None:
+def test_a_version_is_promoted_with_a_warning_where_no_promise_is_live(registry: Any, tmp_path: Path) -> None:
     import veritracer.mlflow as flavour
 
     vt.Ledger(tmp_path / "new.db").close()
@@ -197,7 +197,7 @@ def test_a_ledger_without_a_promise_passes_and_says_so(registry: Any, tmp_path: 
         found = flavour.promote("credit", 2, tmp_path / "new.db")
     assert found.live == 0
     assert str(registry.get_model_version_by_alias("credit", "champion").version) == "2"
-    assert registry.get_model_version("credit", "2").tags == {"veritracer.audit": "passed"}
+    assert registry.get_model_version("credit", "2").tags == {"veritracer.audit": "nothing to check"}
 
 
 def test_a_model_of_somebody_else_is_refused(tmp_path: Path) -> None:

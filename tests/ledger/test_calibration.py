@@ -155,7 +155,7 @@ def test_a_history_is_measured_step_by_step_from_the_earlier_model(quick, data, 
         assert not before.param_set(move.needed * (1 - 1e-12)).contains(after.classifier_)
     assert found.moves[0].name == f"{tmp_path / 'older'} to model 2"
     assert found.recommendation.kappa is None
-    assert "at least 5" in found.recommendation.sentence
+    assert "at least 29" in found.recommendation.sentence
     both = vt.calibrate(quick, history=[tmp_path / "older", old], horizon=2)
     assert len(both.moves) == 1
     assert both.moves[0].needed >= found.moves[0].needed
@@ -246,7 +246,7 @@ def price(kappa: float, certified: float, *, accuracy: float = 0.8, own: float |
         ((0.1, 0.2, None), [price(0.1, 1.0), price(0.2, 1.0)], 0.2, 0.9, False),  # 99 % is not known
         ((0.1, 0.2, 0.3), [price(0.1, 1.0), price(0.2, 1.0), price(0.3, 0.5)], 0.2, 0.9, False),  # too dear
         ((0.1, 0.2, None), [price(0.1, 1.0), price(0.2, 0.5), price(0.2, 1.0, own=0.19)], 0.2, 0.9, True),
-        ((0.1, 0.2, None), [price(0.1, 1.0), price(0.2, 0.5), price(0.2, 1.0, own=0.21)], 0.1, 0.5, False),
+        ((0.1, 0.2, None), [price(0.1, 1.0), price(0.2, 0.5), price(0.2, 1.0, own=0.21)], None, None, False),
         (
             (0.1, 0.2, None),
             [price(0.2, 1.0, own=0.1, accuracy=0.7), price(0.1, 0.2, own=0.1, accuracy=0.8)],
@@ -256,6 +256,7 @@ def price(kappa: float, certified: float, *, accuracy: float = 0.8, own: float |
         ),  # trained for 0.2 it loses too much accuracy
         ((0.1, 0.2, None), [price(0.1, 0.1), price(0.2, 0.0)], None, None, False),
         ((None, None, None), [price(0.1, 1.0)], None, None, False),
+        ((0.1, None, None), [price(0.1, 1.0)], None, None, False),  # half of the updates is too few
     ],
 )
 def test_only_what_is_known_and_affordable_is_recommended(known, costs, kappa, share, train) -> None:
@@ -334,13 +335,25 @@ def test_bad_questions_are_refused(quick, options, said) -> None:
         vt.calibrate(quick, **options)
 
 
+def test_a_kappa_that_covers_less_than_nine_in_ten_is_not_recommended() -> None:
+    some = [Coverage(0.5, 0.1, 0.1, 5), Coverage(0.9, 0.2, None, 29), Coverage(0.99, 0.2, None, 299)]
+    assert "too few to tell about 90 %; at least 29 are needed" in sentence_of(some)
+    assert "recommended only if it covers 90 % of updates." in sentence_of(some[:1])
+
+
+def sentence_of(some: list[Coverage]) -> str:
+    found = recommend(some, [price(0.1, 1.0)], from_scratch=False)
+    assert (found.kappa, found.covers) == (None, None)
+    return found.sentence
+
+
 def test_what_was_not_measured_is_not_claimed() -> None:
     found = recommend(covered(0.1, 0.2, None), [], from_scratch=False)
     assert (found.kappa, found.covers, found.train_for_it) == (0.2, 0.9, False)
     assert "what it costs was not measured" in found.sentence
     dear = recommend(covered(0.1, 0.2, None), [price(0.2, 0.0)], from_scratch=False)
     assert dear.kappa is None
-    assert "already 50 % of updates need kappa = 0.1" in dear.sentence
+    assert "already 90 % of updates need kappa = 0.2" in dear.sentence
     assert (rounded_up(0.0), rounded_up(math.inf)) == (0.0, math.inf)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from veritracer.schema.inspection import Topic, findings, inspect_table, target_
 from veritracer.schema.number_formats import Ambiguous, NumberFormat, number_format
 
 THREE_PARTS = r"(?s)^expected .+, got .+ — .+"
-ROWS = 40
+ROWS = 60
 FORMATS = [
     NumberFormat(prefix, group, decimal, suffix)
     for group, decimal in [("", "."), ("", ","), (",", "."), (".", ","), (" ", ","), ("'", ".")]
@@ -127,7 +129,7 @@ def test_a_few_words_among_numbers_are_refused() -> None:
         infer(income=[f"{i},5" if i != 3 else "plenty" for i in range(ROWS)])
     with pytest.raises(DataError, match=r"written like 1\.234,5 in the column 'income', got '1,234\.5'"):
         Schema.infer(table(income=["1,234.5"] * ROWS), number_formats={"income": "1.234,5"})
-    assert infer(level=["0", "1", "2", "3+"] * 10)["level"].kind == "categorical"
+    assert infer(level=["0", "1", "2", "3+"] * 15)["level"].kind == "categorical"
 
 
 @pytest.mark.parametrize("wrong", ["", "1,234,5", "1234", "about 1234.5", "1.234.5", 12])
@@ -179,9 +181,60 @@ def test_what_is_spoken_of_is_not_left_out() -> None:
     assert infer(income=unique).names == ("plain", "income")  # different in every row, and no identifier
 
 
+ROW_NUMBERS: dict[str, Any] = {
+    "shuffled": np.random.default_rng(2).permutation(ROWS),
+    "with gaps": np.delete(np.arange(ROWS + 20), np.arange(5, 25))[:ROWS],
+    "floats": np.arange(ROWS) + 7.0,
+    "text": [f"{10_000 + i}" for i in range(ROWS)],
+    "partly missing": pd.array([None, *range(1, ROWS)], dtype="Int64"),
+}
+
+
+@pytest.mark.parametrize("column", ROW_NUMBERS.values(), ids=ROW_NUMBERS)
+def test_numbers_that_chance_would_have_repeated_are_identifiers(column: Any) -> None:
+    assert infer(counted=column).ignored_names == ("counted",)
+    assert Schema.infer(table(counted=column), free=["counted"]).ignored_names == ()
+
+
+MEASUREMENTS: dict[str, Any] = {
+    "fractions": np.arange(ROWS) + 0.5,
+    "one repetition": [0, *range(ROWS - 1)],
+    "a wide range": np.arange(ROWS) * 5,
+    "few rows": pd.array([None] * 20 + list(range(40)), dtype="Int64"),
+}
+
+
+@pytest.mark.parametrize("column", MEASUREMENTS.values(), ids=MEASUREMENTS)
+def test_numbers_that_may_differ_by_chance_are_features(column: Any) -> None:
+    assert infer(measured=column).names == ("plain", "measured")
+
+
+@pytest.mark.parametrize("name", ["ID", "rownames", "row_names", "customer_id", "Unnamed: 0"])
+def test_well_known_names_of_identifiers_need_no_such_evidence(name: str) -> None:
+    column = np.random.default_rng(3).permutation(10**6)[:ROWS]
+    assert infer(**{name: column}).ignored_names == (name,)
+    assert infer(**{name: column + 0.5}).ignored_names == ()
+
+
+FOLDER = os.environ.get("VERITRACER_DATA")
+
+
+@pytest.mark.skipif(FOLDER is None, reason="dataset files not found: set VERITRACER_DATA")
+@pytest.mark.parametrize("name", ["ctg", "german_credit", "heloc", "oula", "taiwan_credit", "who"])
+@pytest.mark.parametrize("rows", [None, 300, 1000])
+def test_only_the_identifier_of_a_published_table_is_dropped(name: str, rows: int | None) -> None:
+    frame = pd.read_csv(Path(str(FOLDER)) / f"{name}.csv.gz")
+    for seed in range(1 if rows is None else 3):
+        sample = frame if rows is None else frame.sample(rows, random_state=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)
+            ignored = Schema.infer(sample.reset_index(drop=True)).ignored_names
+        assert ignored == (("ID",) if name == "taiwan_credit" else ())
+
+
 def test_words_for_unknown_values_are_no_category() -> None:
     schema = infer(
-        job=["cook", "clerk", "n/a", "?"] * 10, guarantor=["none", "spouse", "friend", "none"] * 10
+        job=["cook", "clerk", "n/a", "?"] * 15, guarantor=["none", "spouse", "friend", "none"] * 15
     )
     assert (schema["job"].missing_codes, schema["job"].missing) == (("n/a", "?"), "category")
     assert schema["job"].categories == ("clerk", "cook")
@@ -200,6 +253,7 @@ def odd_table() -> tuple[pd.DataFrame, pd.Series[Any]]:
             "income": rng.normal(size=200),
             "leak": (y == "yes") + rng.normal(scale=0.01, size=200),
             "word": np.where(y == "yes", "kept", "gone"),
+            "early": (y == "yes") + rng.normal(scale=0.4, size=200),
             "always": 5,
             "case": np.where(np.arange(200) % 3, "Ab", "ab"),
             "code": np.where(np.arange(200) % 10, rng.integers(1, 60, 200), -999),
@@ -218,6 +272,7 @@ def test_what_is_odd_is_found_and_named() -> None:
     assert topics == {
         (Topic.LEAKAGE, "leak"),
         (Topic.LEAKAGE, "word"),
+        (Topic.LEAKAGE, "early"),
         (Topic.CONSTANT, "always"),
         (Topic.VARIANTS, "case"),
         (Topic.CODE, "code"),
@@ -227,7 +282,7 @@ def test_what_is_odd_is_found_and_named() -> None:
         (Topic.DUPLICATES, None),
     }
     assert all(" — " in str(finding) for finding in found.findings)
-    assert (found.rows, found.columns, found.targets) == (204, 9, ())
+    assert (found.rows, found.columns, found.targets) == (204, 10, ())
     assert inspect_table(frame.drop(columns="y")).targets == ["word", "case"]
 
 

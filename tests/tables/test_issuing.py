@@ -12,6 +12,7 @@ from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from crashing import KILLED, WAYS
@@ -306,3 +307,40 @@ def test_a_ledger_is_made_when_there_is_somebody_to_promise_something(folder: Pa
     with pytest.raises(DataError, match="a column that identifies the rows"):
         issued(folder, tmp_path / "out", tmp_path / "l.db", place=str(tmp_path / "people.parquet"))
     assert not (tmp_path / "l.db").exists()
+
+
+# ---------------------------------------------------------------- ids
+
+
+def test_a_person_has_one_id_in_every_kind_of_table(folder: Path, tmp_path: Path) -> None:
+    numbers = 1000001 + np.arange(10)
+    typed = people().head(10).assign(id=numbers.astype(float))
+    typed.to_parquet(tmp_path / "floats.parquet", index=False)
+    typed.to_csv(tmp_path / "floats.csv", index=False)  # writes 1000001.0
+    typed.assign(id=numbers).to_csv(tmp_path / "integers.csv", index=False)
+    typed.assign(id=numbers.astype(str)).to_parquet(tmp_path / "text.parquet", index=False)
+    ledger = tmp_path / "ledger.db"
+    for name in ("integers.csv", "floats.csv", "floats.parquet", "text.parquet"):
+        issued(folder, tmp_path / f"out-{name}", ledger, place=str(tmp_path / name))
+    with vt.Ledger(ledger) as opened:
+        promised = opened.listing()
+        assert 0 < len(promised) <= 10
+        assert set(promised["id"]) <= set(numbers.astype(str))
+        assert opened.sequences_of(float(promised["id"][0])) == opened.sequences_of(promised["id"][0])
+        assert len(opened.erase(np.float32(promised["id"][0]))) == 1
+
+
+def test_text_ids_stay_as_they_are_and_bad_numbers_are_refused(folder: Path, tmp_path: Path) -> None:
+    ids = ["007", "1.10", "A-1", "1e3"]
+    frame = people().head(4)
+    frame.assign(id=ids).to_csv(tmp_path / "text.csv", index=False)
+    frame.assign(id=ids).to_parquet(tmp_path / "text.parquet", index=False)
+    for name in ("text.csv", "text.parquet"):
+        issued(folder, tmp_path / f"out-{name}", tmp_path / f"{name}.db", place=str(tmp_path / name))
+        with vt.Ledger(tmp_path / f"{name}.db") as opened:
+            assert set(opened.listing()["id"]) <= set(ids)
+    for name, bad in {"fractions": np.arange(4) + 0.5, "large": np.full(4, 2**25, np.float32)}.items():
+        frame.assign(id=bad).to_parquet(tmp_path / f"{name}.parquet", index=False)
+        with pytest.raises(DataError, match=r"expected ids .* of .*parquet — read the column as whole"):
+            issued(folder, tmp_path / name, tmp_path / f"{name}.db", place=str(tmp_path / f"{name}.parquet"))
+        assert not (tmp_path / f"{name}.db").exists()

@@ -113,6 +113,8 @@ class Audit:
     ledger, head
         Where the promises were read from, and the newest link of the chain then; empty for promises that are
         in no ledger.
+    unseen, newest
+        With ``at``, how many promises were made after it, and the time of the newest entry.
     """
 
     at: float
@@ -126,6 +128,8 @@ class Audit:
     unchecked: pd.DataFrame
     ledger: str = ""
     head: str = ""
+    unseen: int = 0
+    newest: float = -np.inf
 
     @property
     def live(self) -> int:
@@ -138,9 +142,19 @@ class Audit:
         return self.counts[Verdict.BROKEN] == self.counts[Verdict.NOT_CHECKABLE] == 0
 
     def passes(self, *, allow_broken: int = 0, allow_unchecked: int = 0) -> bool:
-        """Return whether at most so many promises are broken, or cannot be checked."""
+        """Return whether promises are live, and at most so many are broken or cannot be checked."""
         broken, unknown = self.counts[Verdict.BROKEN], self.counts[Verdict.NOT_CHECKABLE]
-        return broken <= allow_broken and unknown <= allow_unchecked
+        return self.live > 0 and broken <= allow_broken and unknown <= allow_unchecked
+
+    def limitation(self) -> str:
+        """Return what an audit of an earlier day does not see; an empty text if that is nothing."""
+        if self.at >= self.newest:
+            return ""
+        later = f"{self.unseen:,} promise" + ("" if self.unseen == 1 else "s")
+        return (
+            f"At {format_time(self.at)} only: the newest entry is of {format_time(self.newest)}, and "
+            f"{later} made in between, and later releases, are not seen."
+        )
 
     def __str__(self) -> str:
         parts = ", ".join(f"{self.counts[name]:,} {name}" for name in (*VERDICTS, EXPIRED))
@@ -169,6 +183,8 @@ class Audit:
             "threshold": self.threshold,
             "ledger": self.ledger,
             "head": self.head,
+            "unseen": self.unseen,
+            "newest": None if np.isinf(self.newest) else format_time(self.newest),
             "groups": [_plain_group(group) for group in self.groups],
             "broken": self.broken.to_dict("records"),
             "recourse": [_plain_recourse(one) for one in self.recourse],
@@ -216,7 +232,7 @@ def audit(
     with one_thread(on_cpu):
         with source.snapshot(at) as view:
             run, counted = _Run(audited, view.models()), view.counts()
-            origin, head = view.place, view.head
+            origin, head, (unseen, newest) = view.place, view.head, view.unseen()
             raw_for = view.raw_needed(audited.encoding.digest)
             pieces = view.promises(chunk=chunk, raw_for=raw_for, since=since)
             for promises, judged in run.judged(pieces, engine or Serial()):
@@ -238,6 +254,8 @@ def audit(
         unchecked=_joined(run.unchecked, "reason", ["sequence"]),
         ledger=origin,
         head=head,
+        unseen=unseen,
+        newest=newest,
     )
 
 

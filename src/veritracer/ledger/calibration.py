@@ -183,6 +183,9 @@ STAY_INSIDE = (
 )
 
 
+MIN_COVERED = 0.9
+"""A recommended kappa covers at least this share of updates."""
+
 MIN_CERTIFIED = 0.9
 """A recommended kappa keeps at least this share of recourse certified."""
 
@@ -204,13 +207,19 @@ class Recommendation:
 
 
 def recommend(covered: Sequence[Coverage], costs: Sequence[Cost], *, from_scratch: bool) -> Recommendation:
-    """Return the affordable kappa that covers the largest known share."""
-    known = {c.share: rounded_up(c.kappa) for c in covered if c.kappa is not None}
+    """Return the affordable kappa that covers the largest known share, of 90 % or more."""
+    enough = [c for c in covered if c.share >= MIN_COVERED]
+    known = {c.share: rounded_up(c.kappa) for c in enough if c.kappa is not None}
     known = dict(sorted(known.items(), reverse=True))
     if not known:
-        fewest = min(c.updates_needed for c in covered)
-        why = f"these updates are too few to tell about any share; at least {fewest} are needed."
-        return Recommendation(None, None, False, f"None: {why}")
+        least = min(enough, key=lambda c: c.share, default=None)
+        why = (
+            f"a kappa is recommended only if it covers {format_percent(MIN_COVERED)} of updates"
+            if least is None
+            else f"these updates are too few to tell about {format_percent(least.share)}; "
+            f"at least {least.updates_needed} are needed"
+        )
+        return Recommendation(None, None, False, f"None: {why}.")
     for share, kappa in known.items():
         why, train = "what it costs was not measured.", False
         if costs:

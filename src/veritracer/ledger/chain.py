@@ -31,7 +31,9 @@ from typing import Any, Literal, get_args
 from veritracer.errors import LedgerError, message
 from veritracer.ledger.records import CHANGED, HASH, PROMISE, canonical, is_promise
 
-Kind = Literal["ledger", "model", "promise", "release", "erasure", "audit", "update", "deployment", "request"]
+Kind = Literal[
+    "ledger", "model", "promise", "release", "erasure", "audit", "update", "deployment", "request", "clock"
+]
 
 BEGINNING = bytes(32)
 """The link before the first entry."""
@@ -70,6 +72,7 @@ FIELDS: dict[str, dict[str, type | UnionType]] = {
         "threshold": float,
         "time": float,
     },
+    "clock": {"newest": float, "reason": str, "time": float},
     "update": {"after": str, "before": str, "broken": int, "live": int, "proved": int, "time": float},
     "request": {"count": int, "expires": float | None, "first": int, "key": str, "time": float},
 }
@@ -77,7 +80,8 @@ FIELDS: dict[str, dict[str, type | UnionType]] = {
 
 ``ledger`` of the first entry is 16 random bytes in hexadecimal. Of a request, ``key`` is the SHA-256 of the
 caller's key; its promises have the numbers from ``first`` on, were made at its ``time`` and end at
-``expires`` (None: never).
+``expires`` (None: never). A ``clock`` says that the time of the ``newest`` entry before it came from a wrong
+clock; it is the only kind that may be dated before the entry before it.
 """
 
 KEY = re.compile("[0-9a-f]{64}")

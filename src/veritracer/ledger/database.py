@@ -278,6 +278,11 @@ class Reader:
         """Yield number and id of all promises that have a record."""
         return self._pieces(sa.select(records.c.seq, records.c.id).order_by(records.c.seq), chunk)
 
+    def newest_time(self) -> float:
+        """Return the time of the newest entry."""
+        found = self.connection.execute(newest(entries.c.kind, entries.c.header)).first()
+        return -math.inf if found is None else time_of(found.kind, found.header)
+
     def last(self) -> int:
         """Return the number of the newest entry."""
         return int(self.connection.scalar(newest(entries.c.seq)) or 0)
@@ -449,8 +454,13 @@ class Writer:
         return self.seq
 
     def event(self, kind: chain.Kind, content: Mapping[str, Any], now: Moment) -> str:
-        """Append what happened besides promises, dated ``now`` or like the newest entry; return the link."""
-        moment = entry_timestamp(to_timestamp(now), self.newest, stated=now is not None)
+        """Append what happened besides promises, dated ``now`` or like the newest entry; return the link.
+
+        Only the correction of a clock may be dated before the newest entry.
+        """
+        moment = to_timestamp(now)
+        if kind != "clock":
+            moment = entry_timestamp(moment, self.newest)
         self.append(kind, canonical({**content, "time": moment}))
         return self.link.hex()
 

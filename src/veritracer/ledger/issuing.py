@@ -17,7 +17,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -29,6 +28,7 @@ from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
 from veritracer.encoding.exact import widened
 from veritracer.errors import DataError, LedgerError, PromisedMeanwhileError, message
+from veritracer.identities import identity_texts
 from veritracer.ledger.chain import content_of
 from veritracer.ledger.promises import IssuingModel, certified_region_of, check_threshold
 from veritracer.ledger.records import (
@@ -255,7 +255,7 @@ def identities(ids: Sequence[Any], found: Counterfactuals) -> list[bytes]:
 
 def names_of(ids: Sequence[Any]) -> list[bytes]:
     """Return ids as they are kept; refuse people without a name."""
-    texts = ["" if _is_missing(one) else str(one) for one in ids]
+    texts = identity_texts(ids)
     empty = sum(not text.strip() for text in texts)
     if empty:
         remedy = "a promise is made to somebody: give everybody an id"
@@ -263,17 +263,13 @@ def names_of(ids: Sequence[Any]) -> list[bytes]:
     return [utf8(text) for text in texts]
 
 
-def utf8(identity: Any, what: str = "an id") -> bytes:
+def utf8(text: str, what: str = "an id") -> bytes:
     """Return the text as it is kept; refuse half of a character, which no file or notice can hold."""
     try:
-        return str(identity).encode()
+        return text.encode()
     except UnicodeEncodeError:
         remedy = "repair it, or read it anew with the encoding that it was written in"
-        raise DataError(message(f"{what} of whole characters", ascii(str(identity)), remedy)) from None
-
-
-def _is_missing(one: Any) -> bool:
-    return one is None or one is pd.NA or one is pd.NaT or (isinstance(one, float) and one != one)
+        raise DataError(message(f"{what} of whole characters", ascii(text), remedy)) from None
 
 
 # ---------------------------------------------------------------------------------- claims

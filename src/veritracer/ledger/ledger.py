@@ -15,6 +15,7 @@ from torch import nn
 
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DeploymentError, LedgerError, NoRecordError, VeriTracerWarning, listing, message
+from veritracer.identities import identity_text
 from veritracer.ledger.chain import Kind, content_of
 from veritracer.ledger.issuing import Prepared, append, prepare, utf8, without_duplicates
 from veritracer.ledger.promises import Counts, IssuingModel, Promises, SetRequirement
@@ -24,7 +25,7 @@ from veritracer.ledger.snapshot import CHUNK, Snapshot
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.ledger.verification import Verification
 from veritracer.options import Original, Terms, Uncertified
-from veritracer.times import Moment
+from veritracer.times import CLOCK_TOLERANCE, Moment, format_time, to_timestamp
 
 if TYPE_CHECKING:
     from veritracer.ledger.auditing import Audit
@@ -95,8 +96,8 @@ class Ledger:
         logit is the decision; ``threshold`` is the probability at which that is, and is not applied again.
         ``original`` says how applicants' own rows are stored: ``"plain"``, ``"encrypted"`` with ``key``, or
         only as a ``"commitment"``. Values, decisions and proofs are checked again, and edited ones refused.
-        ``now`` cannot lie before the newest entry and is lifted to its time. Promises end after 365 days
-        unless ``expires`` says otherwise; None is never.
+        ``now`` cannot lie before the newest entry: it is lifted to its time, and refused if it is more than
+        five minutes behind. Promises end after 365 days unless ``expires`` says otherwise; None is never.
 
         ``uncertified`` is what becomes of a counterfactual that is not certified for more than today's model:
         nothing (``"skip"``, the default), or a ``"promise"`` of what was proved. An application with a live
@@ -206,7 +207,7 @@ class Ledger:
 
     def sequences_of(self, identity: Any) -> list[int]:
         """Return the numbers of all promises to an applicant."""
-        who = utf8(identity)
+        who = utf8(identity_text(identity))
         with self._database.reading() as reader:
             return reader.of(who)[who]
 
@@ -237,7 +238,7 @@ class Ledger:
         of the ledger makes up for it.
         """
         with self._database.writing() as (writer, reader):
-            found = reader.of(*dict.fromkeys(map(utf8, identities)))
+            found = reader.of(*dict.fromkeys(utf8(identity_text(one)) for one in identities))
             unknown = [who.decode() for who, numbers in found.items() if not numbers]
             if unknown or not found:
                 received = ", ".join(map(repr, unknown[:5])) or "nobody"
@@ -258,12 +259,12 @@ class Ledger:
     def record_audit(self, audit: Audit, *, passed: bool | None = None, now: Moment = None) -> str:
         """Record that this audit was made and how it ended, and return the new head.
 
-        ``passed`` is whether it was good enough; by default, whether every promise is kept.
+        ``passed`` is whether it was good enough; by default, whether promises are live and all are kept.
         """
         counts = {one.name.lower(): int(audit.counts[one]) for one in VERDICTS}
         counts["expired"] = int(audit.counts[EXPIRED])
         about = {"at": audit.at, "model": audit.model_digest, "encoding": audit.encoding_digest}
-        ended = {"threshold": float(audit.threshold), "passed": audit.ok if passed is None else passed}
+        ended = {"threshold": float(audit.threshold), "passed": audit.passes() if passed is None else passed}
         return self._event("audit", {**about, **ended, **counts}, now)
 
     def record_update(self, before: str, after: str, counts: Mapping[str, int], *, now: Moment = None) -> str:
@@ -308,6 +309,23 @@ class Ledger:
         self._searched = newest, found
         return found
 
+    def correct_clock(self, reason: str, *, now: Moment = None) -> str:
+        """Record that the newest entry's time came from a wrong clock, and return the new head.
+
+        Its time lies in the future, so that nothing could be written until then. The next entries are dated
+        after ``now``; earlier ones stay as they are. The reason cannot be erased: it should name no person.
+        """
+        moment = to_timestamp(now)
+        utf8(reason, "a reason")
+        with self._database.writing() as (writer, _):
+            newest = writer.newest
+            if newest <= moment + CLOCK_TOLERANCE or not reason.strip():
+                expected = "a newest entry in the future, and why its clock was wrong"
+                received = f"one of {format_time(newest)}" if reason.strip() else "no reason"
+                remedy = "there is nothing to correct" if reason.strip() else "say why"
+                raise LedgerError(message(expected, received, remedy))
+            return writer.event("clock", {"newest": newest, "reason": reason}, moment)
+
     def _event(self, kind: Kind, content: dict[str, Any], now: Moment) -> str:
         with self._database.writing() as (writer, _):
             return writer.event(kind, content, now)
@@ -329,7 +347,7 @@ class Ledger:
         has the promises to one applicant.
         """
         with self.snapshot(at) as then:
-            return then.listing(None if identity is None else str(identity))
+            return then.listing(None if identity is None else identity_text(identity))
 
     def verify(self, head: str | None = None, *, chunk: int = CHUNK // 2) -> Verification:
         """Check entry by entry that the ledger is what was written.

@@ -44,7 +44,7 @@ CHUNK = 20_000
 WITH_TEXTS = 10_000
 """Promises that are read at once, at most, with their texts: each is about a thousand bytes then."""
 
-EVENTS: tuple[Kind, ...] = ("ledger", "model", "release", "erasure", "audit", "update", "deployment")
+EVENTS: tuple[Kind, ...] = ("ledger", "model", "release", "erasure", "audit", "update", "deployment", "clock")
 """The kinds of entries that ``history`` lists."""
 
 
@@ -127,6 +127,14 @@ class Snapshot:
             total.update(status.tolist())
         return Counts(**{word: total[word] for word in Status if word != Status.UNMADE})
 
+    def unseen(self) -> tuple[int, float]:
+        """Return how many promises were made after the moment of this state, and the newest entry's time."""
+        at = self._at
+        if at is None:
+            return 0, -np.inf
+        later = (int((header["time"] > at).sum()) for _, _, header, _ in self._statuses())
+        return sum(later), self._reader.newest_time()
+
     def requirements(self) -> list[SetRequirement]:
         """Return what live promises require of a later model, by issuing model and kappa."""
         found: dict[tuple[str, float], tuple[int, int]] = {}
@@ -146,7 +154,7 @@ class Snapshot:
         for seq, kind, header in self._reader.events(*EVENTS):
             content = content_of(kind, header)
             dates: dict[str, Any] = {
-                name: format_time(content[name]) for name in ("time", "at") if name in content
+                name: format_time(content[name]) for name in ("time", "at", "newest") if name in content
             }
             found.append({"number": int(seq), "kind": str(kind), **content, **dates})
         return found

@@ -178,11 +178,19 @@ class Check:
             made = time_of(kind, header)
         except LedgerError:
             return  # and was found already
-        if made < self.time:
+        if kind == "clock":
+            self._clock(seq, made, content_of(kind, header))
+        elif made < self.time:
             self.found(seq, "it is dated before the entry before it")
         if made > time.time() + CLOCKS and made > self.time:
             self.note(seq, "it is dated in the future")
         self.time = made
+
+    def _clock(self, seq: int, made: float, content: dict[str, Any]) -> None:
+        """Check that a correction names the time that it corrects, and note it."""
+        if content["newest"] != self.time or made >= self.time:
+            self.found(seq, "it corrects another time than that of the entry before it")
+        self.note(seq, f"the clock was wrong until here: {content['reason']}")
 
     def _parts(self, row: Sequence[Any]) -> Iterator[str]:
         seq, kind, model, header, commitments = row[:5]

@@ -39,12 +39,17 @@ from veritracer.schema.number_formats import (
 FEWEST_ROWS = 20
 """Fewest rows in which distinct values suggest an identifier."""
 
+EXPECTED_REPETITIONS = 20
+"""Fewest repetitions that chance would have caused for whole numbers without any to be an identifier."""
+
 NEARLY_ALL = 0.95
 MOSTLY = 0.8
 FEWEST_NUMBERS = 10
 """Fewest distinct numbers in a column for which other texts in it are mistakes, not categories."""
 
-_IDENTIFIERS = frozenset(["id", "ids", "uuid", "guid", "index", "idx", "rownum", "rowid", "unnamed"])
+_IDENTIFIERS = frozenset(
+    ["id", "ids", "uuid", "guid", "index", "idx", "rownum", "rowid", "rowname", "rownames", "unnamed"]
+)
 _IDENTIFIERS_AT_THE_END = frozenset(["nr", "no", "num", "number", "key", "ref", "row", "code"])
 
 _WORDS: dict[str, str] = {
@@ -433,11 +438,12 @@ def recognise(
     """
     if column.dtype.kind == "M":
         return None if keep else LeftOut.DATES
-    if _is_text(column):
-        return _text(column, example, codes, people, keep=keep)
-    if not keep and column.dtype.kind in "iuf" and _numbers_rows(column, people):
-        return LeftOut.IDENTIFIER
-    return None
+    text = _text(column, example, codes, people, keep=keep) if _is_text(column) else None
+    numbers = column if text is None else text.numbers if isinstance(text, TextColumn) else None
+    if keep or numbers is None or numbers.dtype.kind not in "iuf":
+        return text
+    name, repeated = str(column.name), len(column) - people
+    return LeftOut.IDENTIFIER if _is_identifier(name, numbers, codes, repeated) else text
 
 
 def _is_text(column: pd.Series[Any]) -> bool:
@@ -527,19 +533,29 @@ def _refuse(column: pd.Series[Any], wrong: list[str], expected: str, remedy: str
     raise DataError(message(f"{expected} in the column {str(column.name)!r}", received, remedy))
 
 
-def _numbers_rows(column: pd.Series[Any], people: int) -> bool:
-    """Return True for numbers that count the rows, or distinct ones with the name of an identifier."""
-    if people < FEWEST_ROWS or column.isna().any():
-        return False
-    values = column.to_numpy(dtype=np.float64)
-    if not np.isfinite(values).all() or (values != np.rint(values)).any():
+def _is_identifier(name: str, column: pd.Series[Any], codes: Sequence[Any], repeated: int) -> bool:
+    """Return True for whole numbers that chance would have repeated, or with the name of an identifier.
+
+    Of n numbers drawn from a span of m whole numbers, n(n-1)/2m pairs are expected to be equal.
+    ``repeated`` rows of the table are copies of others, and do not count as repetitions.
+    """
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    values = values[~np.isnan(values) & ~np.isin(values, [float(code) for code in codes if is_number(code)])]
+    people = len(values) - repeated
+    if people < FEWEST_ROWS or not np.isfinite(values).all() or (values != np.rint(values)).any():
         return False
     distinct = len(np.unique(values))
-    if distinct < NEARLY_ALL * people:
-        return False
-    words = words_of(str(column.name))
-    named = _IDENTIFIERS.intersection(words) or _IDENTIFIERS_AT_THE_END.intersection(words[-1:])
-    return bool(named) or bool(values.max() - values.min() == distinct - 1)
+    if _is_name_of_identifier(name) and distinct >= NEARLY_ALL * people:
+        return True
+    span = float(values.max() - values.min()) + 1
+    return distinct >= people and distinct * (distinct - 1) / (2 * span) >= EXPECTED_REPETITIONS
+
+
+def _is_name_of_identifier(name: str) -> bool:
+    words = words_of(name)
+    return not _IDENTIFIERS.isdisjoint([*words, "".join(words)]) or (
+        not _IDENTIFIERS_AT_THE_END.isdisjoint(words[-1:])
+    )
 
 
 def left_out_message(columns: Mapping[str, LeftOut]) -> str:

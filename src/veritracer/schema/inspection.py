@@ -27,8 +27,8 @@ MANY = 50
 FEW_ROWS = 5
 """A category with fewer rows is rare."""
 
-LEAKAGE_AUC = 0.99
-"""AUC of a single column above which it probably contains the decision."""
+LEAKAGE_AUC = 0.95
+"""AUC of a single column from which it probably contains the decision."""
 
 FEWEST_LABELS = 10
 """Fewest rows of either label for a report of leakage."""
@@ -183,8 +183,8 @@ def _leakage(frame: pd.DataFrame, y: pd.Series[Any], schema: Schema) -> Iterator
         return
     for feature in schema.features:
         found = _alone(feature, frame[feature.name].iloc[at], first)
-        if found > LEAKAGE_AUC:
-            seen = f"predicts the label almost perfectly by itself (AUC {found:.3f})"
+        if found >= LEAKAGE_AUC:
+            seen = f"predicts the label by itself (AUC {found:.3f})"
             remedy = "if it was recorded after the decision, --ignore it"
             yield Finding(Topic.LEAKAGE, feature.name, seen, remedy)
 

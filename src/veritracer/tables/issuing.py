@@ -26,11 +26,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 
 from veritracer.engines import Engine
 from veritracer.errors import LedgerError, PromisedMeanwhileError, message
 from veritracer.files import make_folders, remove, writable, write_whole
+from veritracer.identities import identity_in_csv
 from veritracer.ledger import Ledger
 from veritracer.ledger.issuing import Prepared, check_terms, names_of, prepare
 from veritracer.ledger.requests import Issued, Request
@@ -57,7 +59,7 @@ def prepare_batch(job: Job, options: IssueOptions, batch: Batch) -> BatchResult:
     result, found, frame = explained(job, batch)
     if found is None:
         return result
-    recourse, ids = _recourse(job), frame[options.ids].tolist()
+    recourse, ids = _recourse(job), _ids_of(frame[options.ids], batch)
     threshold = 0.5 if recourse.threshold is None else recourse.threshold
     return replace(result, prepared=prepare(found, recourse.module, threshold, options, ids))
 
@@ -69,7 +71,12 @@ def check_batch(job: Job, options: IssueOptions, batch: Batch) -> None:
     if len(frame):
         with collect_warnings(), naming(batch.table):
             encoding.encode(frame[list(encoding.schema.names)], out_of_range="ignore")
-            names_of(frame[options.ids].tolist())
+            names_of(_ids_of(frame[options.ids], batch))
+
+
+def _ids_of(column: pd.Series[Any], batch: Batch) -> Any:
+    """Return the ids of a batch, in which a CSV file has the text of numbers too."""
+    return [identity_in_csv(cell) for cell in column.tolist()] if batch.is_text else column
 
 
 def issue_table(

@@ -395,7 +395,7 @@ def _written(folder: Path) -> None:
     for name, cells in incomes.items():
         lines = [f"{cell},{'yes' if i % 2 else 'no'}" for i, cell in enumerate(cells)]
         (folder / name).write_text("\n".join(["income,approved", *lines]) + "\n")
-    lines = [f"{1000 + i},{'yes' if i % 2 else 'no'}" for i in range(40)]
+    lines = [f"{1000 + i},{'yes' if i % 2 else 'no'}" for i in range(60)]
     (folder / "ids.csv").write_text("\n".join(["customer,approved", *lines]) + "\n")
 
 

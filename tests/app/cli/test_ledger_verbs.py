@@ -6,6 +6,7 @@ import json
 import re
 import sqlite3
 from base64 import b64decode
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -200,10 +201,23 @@ def test_an_audit_without_live_promises_does_not_pass(named: Path) -> None:
     for told in (empty, early):
         assert "NOTHING TO CHECK: no promise in this ledger is live at that time." in told.stdout
         assert "PASSED" not in told.stdout
+    assert "made in between, and later releases, are not seen" in " ".join(early.stdout.split())
     assert (json.loads(as_json.stdout)["passed"], json.loads(as_json.stdout)["live"]) == (False, 0)
     assert "PASSED" in passed.stdout
     (told,) = run_many([["promises", "history", "--ledger", "empty.db"]], named)
     assert "nothing to check" in " ".join(told.stdout.split())
+
+
+def test_a_wrong_clock_is_corrected_with_a_reason(tmp_path: Path) -> None:
+    with vt.Ledger(tmp_path / "a.db") as ledger:
+        year = datetime.now(UTC) + timedelta(days=365)
+        ledger.record_update("0" * 64, "1" * 64, {}, now=year)
+    correct = ["verify", "--ledger", "a.db", "--correct-clock", "no battery"]
+    done, again, told = run_many([correct, correct, ["promises", "history", "--ledger", "a.db"]], tmp_path)
+    assert done.returncode == 0
+    assert "the clock was wrong until here: no battery" in " ".join(done.stdout.split())
+    assert (again.returncode, "there is nothing to correct" in again.stderr) == (2, True)
+    assert "no battery" in told.stdout
 
 
 BAD: dict[str, tuple[list[str], str]] = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from veritracer.app.serve.models import PromiseRequest, row_model, row_of
+from veritracer.app.serve.models import ErasureRequest, PromiseRequest, row_model, row_of
 from veritracer.options import IssueOptions
 from veritracer.schema import Feature, Schema
 
@@ -91,6 +92,15 @@ def test_the_document_states_bounds_and_categories() -> None:
     assert MODEL.model_json_schema()["required"] == ["age", "job", "grade"]
 
 
+@pytest.mark.parametrize(
+    ("given", "identity"), [(1000001, "1000001"), (1000001.0, "1000001"), ("007", "007"), ("1.10", "1.10")]
+)
+def test_ids_are_text_or_whole_numbers(given: Any, identity: str) -> None:
+    body = json.dumps({"rows": [ROW], "ids": [given]})
+    assert PromiseRequest[MODEL].model_validate_json(body).ids == [identity]  # type: ignore[valid-type]
+    assert ErasureRequest.model_validate_json(json.dumps({"id": given})).id == identity
+
+
 def test_requests_for_promises() -> None:
     kind = PromiseRequest[MODEL]  # type: ignore[valid-type]
     assert kind.model_validate({"rows": [ROW], "ids": ["a"]}).allow_duplicate is IssueOptions.allow_duplicate
@@ -98,6 +108,9 @@ def test_requests_for_promises() -> None:
         {"rows": [ROW], "ids": ["a", "b"]},
         {"rows": [ROW], "ids": ["a"], "choose": [0, 1]},
         {"rows": [ROW], "ids": [" "]},
+        {"rows": [ROW], "ids": [1.5]},
+        {"rows": [ROW], "ids": [2.0**60]},
+        {"rows": [ROW], "ids": [True]},
         {"rows": [ROW], "ids": ["a"], "options": {"n": 0}},
         {"rows": [ROW], "ids": ["a"], "options": {"kapa": 1}},
         {"rows": [ROW], "ids": ["a"], "allow_duplicate": 1},

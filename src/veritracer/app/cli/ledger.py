@@ -188,6 +188,8 @@ def _said(one: dict[str, Any]) -> str:
         return f"of model {one['model'][:12]} by {one['by']}; {one['live']:,} live promises{why}"
     if kind == "model":
         return str(one["digest"])[:12]
+    if kind == "clock":
+        return f"corrected from {one['newest'][:19]}: {one['reason']}"
     if kind == "ledger":
         return f"{one['ledger']}, layout {one['version']}"
     numbers = ", ".join(map(str, one["sequence"][:8])) + (", …" if len(one["sequence"]) > 8 else "")
@@ -204,17 +206,29 @@ def _opened(place: str, key_file: Path | None = None) -> Ledger:
 def verify(
     ledger: LedgerPlace,
     head: Head = None,
+    correct_clock: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REASON",
+            help="Record why the newest entry, which lies in the future, has a wrong time.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Check that a ledger was not altered.
 
     Exits with 1 if it was. Every changed byte is detected; with a head that was noted elsewhere, also a
-    truncated or rewritten ledger.
+    truncated or rewritten ledger. With --correct-clock an unaltered ledger can be written to again after an
+    entry of a wrong clock.
     """
     check_ledger(ledger)
     with spinner("verifying", quiet=quiet), vt.ledger.Ledger(ledger, create=False) as opened:
         found = opened.verify(head)
+        if correct_clock is not None and found.ok:
+            opened.correct_clock(correct_clock)
+            found = opened.verify(head)
     if as_json:
         findings, notes = ([one._asdict() for one in some] for some in (found.findings, found.notes))
         print_json({"ok": found.ok, **asdict(found), "findings": findings, "notes": notes})
@@ -302,7 +316,7 @@ def audit_(
                 engine=engines.make_engine(engine, workers) if many else None,
             )
     note(notes.values(), quiet=quiet)
-    passed = found.live > 0 and found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
+    passed = found.passes(allow_broken=allow_broken, allow_unchecked=allow_unchecked)
     if out is not None:
         _write_page(out, found, checked, model)
     noted_as = _record_audit(ledger, found, passed=passed) if record else None
@@ -370,6 +384,8 @@ def print_audit(found: Audit, checked: Verification | None, *, passed: bool, out
         print_table("Promises that cannot be checked", ("number", "whose", "why"), cells, most=MAX_SHOWN)
     if checked is not None:
         say(f"The ledger verifies: {checked.entries:,} entries.")
+    if limitation := found.limitation():
+        say(limitation)
     if found.live == 0:
         say("NOTHING TO CHECK: no promise in this ledger is live at that time.")
     else:

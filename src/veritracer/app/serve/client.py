@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from veritracer.errors import DataError, ServiceError, listing, message
 from veritracer.formatting import is_missing, to_python
+from veritracer.identities import identity_text, identity_texts
 from veritracer.options import IssueOptions
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class Client:
         call with the same id issues nothing twice, and is repeated here where the service asks for it.
         """
         rows = [row for piece, _ in self._pieces(X, len(X)) for row in piece]
-        body: dict[str, Any] = {"rows": rows, "ids": [str(one) for one in ids], "options": options}
+        body: dict[str, Any] = {"rows": rows, "ids": identity_texts(ids), "options": options}
         given = {
             "expires": expires,
             "choose": None if choose is None else list(choose),
@@ -208,7 +209,7 @@ class Client:
 
     def erase(self, identity: Any) -> list[int]:
         """Erase the records of a person; return the numbers of their promises."""
-        erased: list[int] = self._ask("POST", "/v1/erasures", {"id": str(identity)})["erased"]
+        erased: list[int] = self._ask("POST", "/v1/erasures", {"id": identity_text(identity)})["erased"]
         return erased
 
     def ledger(self) -> dict[str, Any]:

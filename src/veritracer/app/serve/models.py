@@ -9,7 +9,8 @@ from typing import Annotated, Any, Generic, Literal, Optional, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, create_model, model_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from veritracer.errors import ServiceError, message
+from veritracer.errors import DataError, ServiceError, message
+from veritracer.identities import identity_text
 from veritracer.options import ExplainOptions, IssueOptions
 from veritracer.schema import Feature, Schema
 
@@ -87,7 +88,23 @@ def row_of(row: BaseModel) -> Row:
 
 CHECKSUM = "[0-9a-fA-F]{64}"
 Text = Annotated[str, Field(max_length=500)]
-Identity = Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")]
+
+
+def _identity(given: Any) -> Any:
+    """Return a number of JSON as the text of a whole number; leave the rest to pydantic."""
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        return given
+    try:
+        return identity_text(given)
+    except DataError as refused:
+        raise PydanticCustomError("id", "{refused}", {"refused": str(refused)}) from None
+
+
+Identity = Annotated[
+    str,
+    Field(min_length=1, max_length=200, pattern=r"\S"),
+    BeforeValidator(_identity, json_schema_input_type=str | int),
+]
 
 
 def _options(given: Any) -> Any:
