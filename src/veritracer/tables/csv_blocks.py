@@ -22,7 +22,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from veritracer.errors import DataError, listing, message
-from veritracer.tables.jobs import ROW, Batch, Reject
+from veritracer.tables.jobs import ROW, Batch, Reject, integer_column
 
 if TYPE_CHECKING:
     import numpy as np
@@ -281,7 +281,9 @@ class CSVReader:
         rejects = tuple(self._reject(row) for row in ragged)
         self.done += total
         (rows,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
-        return Batch(self.name, rows.append_column(ROW, pa.array(numbers)), is_text=True, rejects=rejects)
+        return Batch(
+            self.name, rows.append_column(ROW, integer_column(numbers)), is_text=True, rejects=rejects
+        )
 
     def _reject(self, row: arrow_csv.InvalidRow) -> Reject:
         """Return a row of too few or too many cells; the last column has all cells that are left."""

@@ -29,6 +29,13 @@ ROW = "\0row"
 """The column of a batch with the numbers of its rows in their table, counted from 1."""
 
 
+def integer_column(numbers: NDArray[np.int64]) -> pa.Array:
+    """Return whole numbers as an Arrow array; ``pa.array`` would import pandas."""
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+
+
 class Reject(NamedTuple):
     """A row that cannot be read: its number in its table, the reason, and its cells by column."""
 

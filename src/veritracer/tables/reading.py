@@ -20,10 +20,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import numpy as np
+
 from veritracer.errors import DataError, EmptyTableError, message
 from veritracer.options import BATCH_ROWS
 from veritracer.tables.csv_blocks import BLOCK, CSVFormat, CSVReader, check_names
-from veritracer.tables.jobs import ROW, Batch
+from veritracer.tables.jobs import ROW, Batch, integer_column
 from veritracer.tables.places import (
     STANDARD,
     file_system,
@@ -154,14 +156,12 @@ def read_batches(
 
 def _numbered(pieces: Iterator[Batch]) -> Iterator[Batch]:
     """Yield batches with the numbers of their rows; CSV, of which rows may be left out, has them already."""
-    import pyarrow as pa
-
     done = 0
     for piece in pieces:
         if ROW in piece.rows.schema.names:
             yield piece
             continue
-        numbers = pa.array(range(done + 1, done + 1 + piece.rows.num_rows), pa.int64())
+        numbers = integer_column(np.arange(done + 1, done + 1 + piece.rows.num_rows))
         done += piece.rows.num_rows
         yield replace(piece, rows=piece.rows.append_column(ROW, numbers))
 
@@ -207,9 +207,7 @@ def split(batch: Batch, last: int) -> tuple[Batch, Batch]:
 
 def compact(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows and nothing besides: a slice would be pickled with all that it is cut from."""
-    import pyarrow as pa
-
-    return rows.take(pa.array(range(rows.num_rows), pa.int64()))
+    return rows.take(integer_column(np.arange(rows.num_rows)))
 
 
 def rows_digest(batch: pa.RecordBatch) -> str:
