@@ -120,6 +120,8 @@ def life(place: Path) -> dict[str, Done]:
             "customer",
             "--ledger",
             "promises.db",
+            "--uncertified",
+            "promise",
             "--out",
             "promised.csv",
         ],
