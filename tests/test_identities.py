@@ -74,7 +74,7 @@ FRACTIONS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("ids", FRACTIONS, ids=repr)
+@pytest.mark.parametrize("ids", FRACTIONS)
 def test_fractions_are_no_ids(ids: Any) -> None:
     with pytest.raises(DataError, match=r"expected ids that are text or whole numbers, got .* — read the"):
         identity_texts(ids)
