@@ -105,6 +105,7 @@ class Forger:
                 audit(ledger, model(), at=at, recourse=1)
             audit(ledger, linear(other, -1.0, savings=0.0001), encoding=other, recourse=1)
         with vt.Ledger(self.place) as again:
+            again.correct_clock("the forged entries lie ahead")
             again.release(live[:1], "withdrawn")
 
     def close(self) -> None:
