@@ -29,6 +29,7 @@ from veritracer.search.outcomes import (
     Outcome,
     Outcomes,
     disagreed,
+    doubted,
     implausible,
     impossible,
     outcomes_of,
@@ -119,6 +120,10 @@ class Explanation:
         certificates = self._certify(problem, shown.x_cf, valid, deadline)
         clear = today.clear[solutions.row]
         outcome, reason = outcomes_of(problem, clear, shown, certificates, self.options)
+        doubtful = self._doubtful(problem, shown.x_cf)
+        for i in (doubtful.any(-1) & valid).nonzero().squeeze(-1).tolist():
+            names = [self.encoding.schema.names[k] for k in doubtful[i].nonzero().squeeze(-1).tolist()]
+            reason[i] += doubted(names)
         for i, sentence in refused.items():
             outcome[i], reason[i] = Outcome.UNMET, sentence
         original = whole.iloc[solutions.row.cpu().numpy()]
@@ -266,7 +271,7 @@ class Explanation:
             return assess(problem, problem.legal(self._begin(problem)))._replace(row=rows)
 
         def solver(part: SearchProblem) -> Solutions:
-            return self._solve(part, expired)
+            return self._with_less_harm(part, self._solve(part, expired), expired)
 
         solutions = self._at_smaller_kappas(problem, solver(problem), solver)
         if self.options.n > 1:
@@ -279,6 +284,28 @@ class Explanation:
         """Return the best point of each row, without changes that it does not need."""
         solutions = self._best(problem, expired)
         return undo_changes(problem, solutions, self._still_accepted(problem, solutions.x_cf))
+
+    def _with_less_harm(
+        self, problem: SearchProblem, solutions: Solutions, expired: Callable[[], bool]
+    ) -> Solutions:
+        """Search rows with doubtful changes once more, with the direction of these changes closed.
+
+        The second result counts if it is proved, accepted, and has fewer doubtful changes.
+        """
+        doubtful = self._doubtful(problem, solutions.x_cf)
+        rows = (doubtful.any(-1) & solutions.proved).nonzero().squeeze(-1)
+        if len(rows) == 0 or expired():
+            return solutions
+        closed = problem.select(rows).without_moves(doubtful[rows], solutions.x_cf[rows])
+        second = self._solve(closed, expired)
+        fewer = self._doubtful(closed, second.x_cf).sum(-1) < doubtful[rows].sum(-1)
+        some = (second.proved & fewer).nonzero().squeeze(-1)
+        some = some[self._accepts(closed)(second.x_cf[some], some)]
+        return solutions.replace(rows[some], second.select(some))
+
+    def _doubtful(self, problem: SearchProblem, x_cf: Tensor) -> Tensor:
+        """Return a mask (n, n_features) of the changes that the panel expects to do harm."""
+        return self.reference.doubtful(problem.encoding, problem.x, x_cf, problem.sign < 0)
 
     def _best(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
         """Return the best point of each row: by enumeration if its legal rows are few, else by search."""
