@@ -29,7 +29,8 @@ import veritracer as vt
 from benchmarks.record import save, show
 from veritracer.ledger.connections import place_of
 from veritracer.ledger.issuing import prepare
-from veritracer.ledger.records import Record, Terms, to_record
+from veritracer.ledger.records import Record, to_record
+from veritracer.options import Terms
 
 PROMISES, PEOPLE, AT_ONCE = 1_000_000, 8_000, 100_000
 

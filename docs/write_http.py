@@ -43,14 +43,15 @@ Document = Mapping[str, Any]
 def document() -> Document:
     """Return the OpenAPI document of a service with a small model and a ledger."""
     import veritracer as vt
-    from veritracer.app.serve.app import Settings, create_app
+    from veritracer.app.serve.app import create_app
+    from veritracer.app.serve.settings import Settings
 
     data = vt.datasets.loans(rows=300)
     model = vt.VeriTraCER(schema=data.schema, method="standard", hidden=(4,), epochs=1, panel=None)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model.fit(data.X, data.y).save(folder / "model")
-        app = create_app(Settings(folder / "model", ledger=str(folder / "promises.db")))
+        app = create_app(Settings(model=folder / "model", ledger=str(folder / "promises.db")))
         return asyncio.run(_started(app))
 
 

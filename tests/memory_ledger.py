@@ -45,10 +45,12 @@ class InMemory:
     def raw_needed(self, encoding_digest: str) -> set[str]:
         return {model.digest for model in self.issuing if model.encoding.digest != encoding_digest}
 
-    def promises(self, *, chunk: int = 50_000, raw_for: Collection[str] = ()) -> Iterator[Promises]:
+    def promises(
+        self, *, chunk: int = 50_000, raw_for: Collection[str] = (), since: int = 0
+    ) -> Iterator[Promises]:
         now = to_timestamp(self.at)
         for piece in self.pieces:
-            live = np.flatnonzero(piece.expires > now)
+            live = np.flatnonzero((piece.expires > now) & (piece.sequence > since))
             for start in range(0, len(live), chunk):
                 yield select(piece, live[start : start + chunk])
 
@@ -100,7 +102,6 @@ def in_memory(
     names = found.row.tolist() if ids is None else [ids[person] for person in found.row.tolist()]
     taken = torch.from_numpy(rows)
     shown, own = (frame.iloc[rows].reset_index(drop=True) for frame in (found.frame, found.original))
-    region = promised_region(found)
     piece = Promises(
         model=issuing.digest,
         sequence=np.arange(first, first + len(rows)),
@@ -114,7 +115,7 @@ def in_memory(
         favourable=found.favourable[rows],
         x_cf=found.x_cf[taken],
         x=found.x[taken],
-        region=type(region)(region.lower[rows], region.upper[rows]),
+        region=promised_region(found)[rows],
         shown=shown,
         original=own,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import pydoc
 from types import MappingProxyType
 from typing import Any
 
@@ -242,6 +243,29 @@ def test_an_editor_sees_every_option_and_its_default(explain: object) -> None:
     assert {name: shown[name].default for name in FIELDS} == defaults
     assert {p.kind for p in list(shown.values())[2:]} == {inspect.Parameter.KEYWORD_ONLY}
     assert shown["kappa"].annotation == float | None
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        (vt.Recourse.explain, ExplainOptions),
+        (vt.VeriTraCER.explain, ExplainOptions),
+        (vt.VeriTraCER.issue, IssueOptions),
+    ],
+)
+def test_help_describes_every_option_once(method: Any, options: Any) -> None:
+    text = pydoc.plain(pydoc.render_doc(method))
+    section = text.partition("    Parameters\n    ----------\n")[2].partition("\n\n")[0]
+    described = " ".join(section.split())
+    for name, field in options.__pydantic_fields__.items():
+        assert section.splitlines().count(f"    {name}") == 1, name
+        assert described.count(field.description) == 1, name
+    assert text.count("----------") == 1
+
+
+def test_the_result_stands_behind_the_options() -> None:
+    told = inspect.getdoc(vt.VeriTraCER.issue) or ""
+    assert told.index("Parameters\n----------") < told.index("Returns\n-------\nIssued")
 
 
 def test_an_unknown_option_is_refused_by_name() -> None:

@@ -14,8 +14,8 @@ field.
 
 from __future__ import annotations
 
+import asyncio
 import csv
-import io
 import json
 import os
 import subprocess
@@ -126,15 +126,25 @@ def promise_and_audit() -> None:
 
 def ask_the_service() -> None:
     """Ask the service for the recourse of the applicants, in one request."""
+    import httpx
     import pandas as pd
-    from starlette.testclient import TestClient
 
-    from veritracer.app.serve.app import Log, Settings, create_app
+    from veritracer.app.serve.app import create_app
+    from veritracer.app.serve.settings import Settings
 
     people = pd.read_csv("some.csv").drop(columns=["id", "approved"])
     rows = json.loads(people.to_json(orient="records"))
-    with TestClient(create_app(Settings(Path("model")), Log(io.StringIO()))) as client:
-        answer = client.post("/v1/recourse", json={"rows": rows})
+    app = create_app(Settings(model=Path("model")))
+
+    async def ask() -> httpx.Response:
+        way = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=way, base_url="http://localhost") as client,
+        ):
+            return await client.post("/v1/recourse", json={"rows": rows}, timeout=60.0)
+
+    answer = asyncio.run(ask())
     if answer.status_code != 200:
         raise RuntimeError(f"expected an answer of the service, got {answer.text}")
 

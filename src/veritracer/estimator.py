@@ -24,7 +24,7 @@ from veritracer.errors import DataError, TrainingError, message, unknown_name
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet
-from veritracer.options import Effort, ExplainOptions, IssueOptions, takes
+from veritracer.options import FINE_TUNING_EPOCHS, Effort, ExplainOptions, IssueOptions, Terms, takes
 from veritracer.recourse import Recourse, recourse_of
 from veritracer.schema import Schema, Value
 from veritracer.schema.labels import Convention
@@ -34,7 +34,7 @@ from veritracer.training.algorithm import TrainedModels, fit_models
 from veritracer.training.checkpoints import Checkpoint
 from veritracer.training.config import GeneratorKind, Initialisation, Training, TrainingConfig
 from veritracer.training.data import TrainingData, as_table, prepare
-from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR
+from veritracer.training.fine_tuning import FINE_TUNE_LR_FACTOR
 from veritracer.training.generator import Generator, Noise, forward_with_context
 from veritracer.training.recipes import Recipe
 
@@ -322,7 +322,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
 
     @takes(ExplainOptions)
     def explain(self, X: Any, options: ExplainOptions) -> Counterfactuals:
-        """Find a certified counterfactual near each row; ``Recourse.explain`` describes the options.
+        """Find a certified counterfactual near each row of the raw table ``X``.
 
         The search starts from the generator's proposal, or from training rows if there is no generator or if
         its proposal cannot be certified. The certificate is for exactly the values that are shown.
@@ -334,24 +334,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
     def issue(self, X: Any, options: IssueOptions) -> Issued:
         """Explain ``X``, and write every certified counterfactual to the ledger as a promise.
 
-        The options are those of ``explain``, and the terms of the promises:
-
-        Parameters
-        ----------
-        ids
-            Identifiers of the applicants, one for each row.
-        ledger
-            A ``Ledger``, its path, or the URL of its database.
-        expires
-            Duration or last day of the promises, 365 days by default; None for promises without an end.
-        original
-            Storage of people's own rows: ``"plain"``, ``"encrypted"`` with ``key``, or a ``"commitment"``.
-        uncertified
-            ``"skip"`` counterfactuals without a certificate, or ``"promise"`` what was proved of them.
-        allow_duplicate
-            Promise again if the same application has a live promise already.
-        key, now
-            Key of encrypted rows, and the date of the promises (now by default).
+        The options are those of ``explain``, and the terms of the promises.
 
         Returns
         -------
@@ -363,18 +346,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         check_is_fitted(self, "classifier_")
         found = self.recourse()._explain(self._checked(X), options.of_explain())
         with open_ledger(options.ledger) as place:
-            issued = place.issue(
-                found,
-                self.classifier_,
-                ids=options.ids,
-                threshold=self.threshold_,
-                expires=options.expires,
-                now=options.now,
-                original=options.original,
-                key=options.key,
-                uncertified=options.uncertified,
-                allow_duplicate=options.allow_duplicate,
-            )
+            terms = {term.name: getattr(options, term.name) for term in fields(Terms)}
+            issued = place.issue(found, self.classifier_, ids=options.ids, threshold=self.threshold_, **terms)
         return replace(issued, recourse=found)
 
     def update(
@@ -383,7 +356,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         y: ArrayLike,
         *,
         keep: Ledger | str | os.PathLike[str] | None = None,
-        epochs: int = EPOCHS,
+        epochs: int = FINE_TUNING_EPOCHS,
         learning_rate: float | None = None,
         panel: Literal["keep", "refit"] | None = "keep",
         **options: Any,

@@ -22,10 +22,10 @@ from veritracer.estimator import VeriTraCER
 from veritracer.files import envelope
 from veritracer.formatting import format_percent
 from veritracer.models.network import rate_threshold
+from veritracer.options import HOLDOUT
 from veritracer.schema.inspection import area_under_curve
 from veritracer.training.data import labelled_schema
 
-HOLDOUT = 0.2
 FEWEST_HELD_OUT = 20
 """Fewest held-out rows for an evaluation."""
 

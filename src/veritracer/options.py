@@ -1,7 +1,8 @@
 """Options of ``explain`` and ``issue``: every name, type, bound and default, stated once.
 
-``ExplainOptions`` and ``IssueOptions`` check single values; ``checked`` compares them with a table's columns.
-A value that fails raises ``DataError`` in Python; inside another pydantic model it is a validation error.
+``ExplainOptions``, ``Terms`` and ``IssueOptions``, which is both, check single values; ``checked`` compares
+them with a table's columns. A value that fails raises ``DataError`` in Python; inside another pydantic model
+it is a validation error.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
@@ -25,16 +27,31 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SkipValidation,
+    ValidationError,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from veritracer.errors import DataError, listing, message, unknown_name
+from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
 if TYPE_CHECKING:
     from veritracer.encoding import Encoding
     from veritracer.schema import Feature, Schema
+
+KAPPA = 0.2
+"""Size of the set of models that certificates cover by default."""
+
+HOLDOUT = 0.2
+"""Share of the rows on which a model is evaluated by default."""
 
 FINE_TUNING_EPOCHS = 20
 """Passes over the new rows when a model is updated."""
@@ -115,7 +132,7 @@ Moves = Annotated[float | tuple[float, float], BeforeValidator(_drift)]
 # ---------------------------------------------------------------- errors
 
 
-def _raises_data_errors(cls: _Class) -> _Class:
+def raises_data_errors(cls: _Class) -> _Class:
     """Make the constructor raise ``TypeError`` for an unknown name, and ``DataError`` for a bad value."""
     made: Any = cls
     validated: Callable[..., None] = made.__init__
@@ -166,11 +183,12 @@ def _as_data_error(error: ValidationError, fields: Mapping[str, FieldInfo]) -> D
 
 # ---------------------------------------------------------------- the options
 
-_CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+OPTIONS_CONFIG = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+"""Options take no unknown names, no text for numbers, and no infinity."""
 
 
-@_raises_data_errors
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+@raises_data_errors
+@dataclass(frozen=True, kw_only=True, config=OPTIONS_CONFIG)
 class ExplainOptions:
     """Options of one call of ``explain``."""
 
@@ -189,7 +207,11 @@ class ExplainOptions:
         ),
     ] = Field(default_factory=dict)
     immutable: Annotated[
-        Names, Field(examples=[["savings"]], description="Leave these features unchanged.")
+        Names,
+        Field(
+            examples=[["savings"]],
+            description="Leave these features unchanged, besides those that the schema calls immutable.",
+        ),
     ] = ()
     only_unfavourable: Annotated[bool, Field(description="Leave rows alone that are favourable already.")] = (
         True
@@ -200,8 +222,9 @@ class ExplainOptions:
             ge=0,
             examples=[0.5],
             description=(
-                "Weight of the distance to the training data, in shares of the cost. "
-                "By default a model with a panel searches toward prototypes instead."
+                "Weight of the distance to the training data, in shares of the cost. By default a model "
+                "with a panel searches toward prototypes instead: training rows with the wanted label that "
+                "all models of the set and the panel accept."
             ),
         ),
     ] = None
@@ -211,12 +234,20 @@ class ExplainOptions:
             ge=0,
             le=1,
             examples=[0.5],
-            description="Require this share of the panel's held-out members to accept the counterfactual.",
+            description=(
+                "Require this share of the panel's held-out members to accept the counterfactual; "
+                "otherwise the row gets none, with this reason."
+            ),
         ),
     ] = None
     plausible: Annotated[
         bool,
-        Field(description="Require a local outlier factor of at most 1.5 among rows of the wanted label."),
+        Field(
+            description=(
+                "Require a local outlier factor of at most 1.5 among rows of the wanted label; otherwise "
+                "the row gets no counterfactual, with this reason."
+            )
+        ),
     ] = False
     limits: Annotated[
         Mapping[str, Share],
@@ -227,25 +258,45 @@ class ExplainOptions:
     ] = Field(default_factory=dict)
     extremes: Annotated[
         bool,
-        Field(description="Allow values outside the 5 % and 95 % quantiles of rows of the wanted label."),
+        Field(
+            description=(
+                "Allow all legal values. By default, if labels are known, numbers stay between the 5 % and "
+                "95 % quantiles of rows of the wanted label, and categories occur in at least 0.5 % of "
+                "them."
+            )
+        ),
     ] = False
     n: Annotated[
         int,
         Field(
             ge=1,
             examples=[3],
-            description="Return up to this many alternatives for each row, with different features changed.",
+            description=(
+                "Return up to this many alternatives for each row, with different features changed. They "
+                "come in the order in which the search prefers them, which with prototypes is not that of "
+                "the cost."
+            ),
         ),
     ] = 1
     time_budget: Annotated[
         float | None,
         Field(
-            ge=0, examples=[60], description="Stop the search after this many seconds, with the best so far."
+            ge=0,
+            examples=[60],
+            description=(
+                "Stop the search after this many seconds, with the best so far; the exact stage gets what "
+                "is left. Without it, results are deterministic."
+            ),
         ),
     ] = None
     effort: Annotated[
         Effort,
-        Field(description="With exact, decide by branch and bound what the bounds leave open."),
+        Field(
+            description=(
+                "With exact, decide by branch and bound what the bounds leave open, for sets of norm linf: "
+                "a counterfactual is then certified, or broken by a model that is named."
+            )
+        ),
     ] = "fast"
     overshoot: Annotated[
         float,
@@ -260,14 +311,29 @@ class ExplainOptions:
         Mapping[str, Moves],
         Field(
             examples=[{"age": (0, 2)}],
-            description="Also certify that these features move by themselves, up to so far, in raw units.",
+            description=(
+                "Also certify that these features move by themselves, in raw units or levels: up to so far "
+                "both ways, or from the first to the second of two numbers. The actions of the schema do "
+                "not limit it."
+            ),
         ),
     ] = Field(default_factory=dict)
     refine: Annotated[
-        bool, Field(description="Search for the closest counterfactual instead of taking the generator's.")
+        bool,
+        Field(
+            description=(
+                "Search for the closest counterfactual instead of taking the generator's, which is faster."
+            )
+        ),
     ] = True
     search_radius: Annotated[
-        bool, Field(description="Search for the largest kappa with a proof instead of testing one.")
+        bool,
+        Field(
+            description=(
+                "Search for the largest kappa with a proof. Otherwise the radius is kappa for certified "
+                "rows, and 0 for the others."
+            )
+        ),
     ] = True
 
     @model_validator(mode="after")
@@ -309,16 +375,14 @@ class ExplainOptions:
         return replace(self, cost=cost, drift={**yearly_drift(schema), **self.drift})
 
 
-@_raises_data_errors
-@dataclass(frozen=True, kw_only=True, config=_CONFIG)
-class IssueOptions(ExplainOptions):
-    """Options of one call of ``issue``: those of ``explain``, and the terms of the promises.
+@raises_data_errors
+@dataclass(frozen=True, kw_only=True, config=OPTIONS_CONFIG)
+class Terms:
+    """Terms that all promises of one call of ``issue`` share.
 
     ``key`` and ``now`` are for Python only: the command line reads keys from files, and promises of today.
     """
 
-    ids: Annotated[Any, Field(description="Identifiers of the applicants.")]
-    ledger: Annotated[Any, Field(description="The ledger: its file, or the URL of its database.")]
     expires: Annotated[
         timedelta | datetime | None,
         Field(description="Duration or last day of the promises, if they end."),
@@ -335,12 +399,30 @@ class IssueOptions(ExplainOptions):
     ] = False
     key: Annotated[
         bytes | str | None,
-        Field(json_schema_extra=PYTHON_ONLY, description="Key of encrypted original rows."),
+        Field(
+            json_schema_extra=PYTHON_ONLY,
+            description="Key of encrypted original rows; without one, that of the ledger.",
+        ),
     ] = Field(default=None, repr=False)
     now: Annotated[
-        datetime | None,
+        Moment,
+        SkipValidation,  # ``dates`` checks it
         Field(json_schema_extra=PYTHON_ONLY, description="Date of the promises; None for the present time."),
     ] = None
+
+    def dates(self, newest: float = -math.inf) -> tuple[float, float]:
+        """Return when promises that follow an entry of time ``newest`` are issued, and when they expire."""
+        issued = entry_timestamp(to_timestamp(self.now), newest, stated=self.now is not None)
+        return issued, expiry_timestamp(self.expires, issued)
+
+
+@raises_data_errors
+@dataclass(frozen=True, kw_only=True, config=OPTIONS_CONFIG)
+class IssueOptions(Terms, ExplainOptions):
+    """Options of one call of ``issue``: those of ``explain``, and the terms of the promises."""
+
+    ids: Annotated[Any, Field(description="Identifiers of the applicants, one for each row.")]
+    ledger: Annotated[Any, Field(description="The ledger: its file, or the URL of its database.")]
 
     def of_explain(self) -> ExplainOptions:
         """Return the options of ``explain`` alone."""
@@ -374,7 +456,8 @@ def takes(
 ) -> Callable[[Callable[[_Owner, Any, _Options], _Result]], Callable[Concatenate[_Owner, Any, _P], _Result]]:
     """Turn a method ``(self, X, options)`` into ``(self, X, *, name=value, ...)``.
 
-    The names, types and defaults of the keywords are those of the type ``options``.
+    The names, types and defaults of the keywords are those of the type ``options``. Its descriptions become
+    the section *Parameters* of the docstring, before *Returns* if there is one.
     """
 
     def decorate(
@@ -385,8 +468,9 @@ def takes(
             return method(self, X, options(*args, **given))
 
         written = inspect.signature(method)
-        own = [p for p in written.parameters.values() if p.name != "options"]
-        call.__signature__ = written.replace(parameters=[*own, *_parameters(options)])  # type: ignore[attr-defined]
+        others = [p for p in written.parameters.values() if p.name != "options"]
+        call.__signature__ = written.replace(parameters=[*others, *_parameters(options)])  # type: ignore[attr-defined]
+        call.__doc__ = _documented(inspect.cleandoc(method.__doc__ or ""), options)
         # X may also be passed by name, which Concatenate cannot express.
         return call  # type: ignore[return-value]
 
@@ -406,3 +490,16 @@ def _parameters(options: Any) -> list[inspect.Parameter]:
         kind = inspect.Parameter.KEYWORD_ONLY
         parameters.append(inspect.Parameter(name, kind, default=default, annotation=annotation))
     return parameters
+
+
+def _documented(text: str, options: Any) -> str:
+    """Return a docstring with a numpydoc parameter for each field of an options type."""
+    fields: Mapping[str, FieldInfo] = options.__pydantic_fields__
+    lines = ["Parameters", "----------"]
+    for name, field in fields.items():
+        example = next(iter(field.examples or ()), None)
+        shown = f" For example ``{name}={example!r}``." if isinstance(example, Mapping | Sequence) else ""
+        described = textwrap.wrap(f"{field.description}{shown}", 100, break_on_hyphens=False)
+        lines += [name, *(f"    {line}" for line in described)]
+    summary, returns, rest = text.partition("Returns\n-------\n")
+    return "\n".join([summary.rstrip(), "", *lines]) + (f"\n\n{returns}{rest}" if returns else "")

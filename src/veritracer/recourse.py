@@ -23,7 +23,7 @@ from veritracer.formatting import to_python
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module, threshold_logit
 from veritracer.models.param_sets import ParamSet
-from veritracer.options import Effort, ExplainOptions, takes
+from veritracer.options import KAPPA, Effort, ExplainOptions, takes
 from veritracer.schema import POSITIVE, Feature, Schema
 from veritracer.schema.labels import stated_twice
 from veritracer.search.reference import Neighbours, QuantileBounds, ReferenceData
@@ -86,7 +86,7 @@ class Recourse:
         rows: pd.DataFrame | None = None,
         labels: ArrayLike | None = None,
         panel: Panel | Literal["default"] | None = None,
-        kappa: float = 0.2,
+        kappa: float = KAPPA,
         norm: Norm = "linf",
         radius: str | float = "mean-abs",
         propose: Callable[[Tensor], Tensor] | None = None,
@@ -112,51 +112,7 @@ class Recourse:
     def explain(self, X: Any, options: ExplainOptions) -> Counterfactuals:
         """Find a certified counterfactual near each row of the raw table ``X``.
 
-        Parameters
-        ----------
-        kappa
-            Certify at this radius instead of the model's own.
-        max_changes
-            Change at most this many features.
-        cost
-            Price of one full range of each feature: 1 by default, infinite for never.
-        immutable
-            Leave these features unchanged, besides those that the schema calls immutable.
-        only_unfavourable
-            Leave rows alone that are favourable already.
-        plausibility
-            Weight of the distance to the training data, in shares of the cost. By default a model with a
-            panel searches toward prototypes instead: training rows with the wanted label that all models of
-            the set and the panel accept.
-        agreement, plausible
-            Require that at least this share of the panel's held-out members accepts the counterfactual, and
-            that it is no outlier among rows of the wanted label (local outlier factor of at most 1.5).
-            Otherwise the row gets no counterfactual, and the reason names the requirement.
-        limits
-            Change a number by at most this share of the person's own value: ``{"amount": 0.3}``.
-        extremes
-            ``True`` allows all legal values. By default, if labels are known, numbers stay between the 5 %
-            and 95 % quantiles of rows of the wanted label, and a category must occur in 0.5 % of those rows.
-        n
-            Return up to this many alternatives for each row, no two of which change the same features. They
-            come in the order in which the search prefers them, which with prototypes is not that of the cost.
-        time_budget
-            Stop the search after this many seconds, with the best so far; the exact stage gets what is left.
-            Without it, results are deterministic.
-        effort
-            ``"exact"`` decides by branch and bound what the bounds leave open: a counterfactual may then be
-            certified by ``exact``, or broken, with the model that breaks it in ``certificates``. It takes
-            sets of norm ``linf``.
-        overshoot, drift
-            Certify a region: every change may go further by up to this share of the feature's range, and the
-            named features may then move by themselves: ``{"savings": 200}`` by up to 200 both ways (raw
-            units, or levels), ``{"age": (0, 2)}`` by up to 2 more and never less. Drift is independent of the
-            actions in the schema.
-        refine
-            ``False`` returns the start (the generator's proposal) with its certificate, which is faster.
-        search_radius
-            ``False`` omits the search for the largest kappa with a proof: ``radius`` is then kappa for
-            certified rows, and 0 for the others.
+        The options say what people may change and what is certified; ``Counterfactuals`` is the result.
         """
         return self._explain(X, options)
 

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
+from veritracer.options import FINE_TUNING_EPOCHS
+from veritracer.training.fine_tuning import FINE_TUNE_LR_FACTOR, fine_tune
 
 if TYPE_CHECKING:
     from veritracer.estimator import VeriTraCER
@@ -66,7 +67,7 @@ def distribution_shift(
     shifted: tuple[Any, ArrayLike],
     *,
     trials: int = MODELS,
-    epochs: int = EPOCHS,
+    epochs: int = FINE_TUNING_EPOCHS,
     slower: float = FINE_TUNE_LR_FACTOR,
 ) -> list[Shifted]:
     """Train models on the original rows, and fine-tune each classifier on the shifted rows.

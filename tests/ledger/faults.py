@@ -30,7 +30,8 @@ import veritracer as vt
 from veritracer.errors import LedgerError
 from veritracer.ledger import database as tables
 from veritracer.ledger.issuing import Prepared, prepare
-from veritracer.ledger.records import Terms, to_record
+from veritracer.ledger.records import to_record
+from veritracer.options import Terms
 
 TERMS = Terms(expires=None, uncertified="promise", allow_duplicate=True)
 STOP = b"\x01"

@@ -17,7 +17,7 @@ from veritracer.ledger import database as tables
 from veritracer.ledger import new_key
 from veritracer.ledger.connections import connect, place_of
 from veritracer.ledger.issuing import Prepared, prepare
-from veritracer.ledger.records import Terms
+from veritracer.options import Terms
 
 KEY = new_key()
 

@@ -7,13 +7,13 @@ from functools import cache
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 import veritracer as vt
 from memory_ledger import InMemory, in_memory
 from recourse_tables import fitted
 from veritracer.encoding import Encoding
-from veritracer.ledger.promises import Region
 from veritracer.models.network import from_module, to_module
 
 
@@ -63,7 +63,6 @@ def changed(promises: InMemory, **columns: object) -> InMemory:
     return InMemory(promises.issuing, tuple(pieces))
 
 
-def points(encoding: Encoding, n: int) -> Region:
+def points(encoding: Encoding, n: int) -> NDArray[np.float64]:
     """Regions of promises of which the shown row alone was promised."""
-    nothing = np.full((n, len(encoding.schema)), np.nan)
-    return Region(nothing, nothing)
+    return np.full((n, 2, len(encoding.schema)), np.nan)

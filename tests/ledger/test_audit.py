@@ -18,7 +18,7 @@ from veritracer.app.cli.ledger import print_audit
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, NotSupportedError
 from veritracer.ledger.auditing import Audit, audit
-from veritracer.ledger.promises import IssuingModel, Promises, Region
+from veritracer.ledger.promises import IssuingModel, Promises
 from veritracer.ledger.verdicts import VERDICTS, Verdict
 
 DIGIT = 1e-9  # the tenth one of logits from 1 to 10
@@ -217,7 +217,7 @@ def by_hand(module: nn.Module, x: list[float], x_cf: list[float], **columns: obj
     filled = {k: np.array([v]) for k, v in numbers.items() if k not in ("lower", "upper")}
     region = points(issuing.encoding, 1)
     if "lower" in columns or "upper" in columns:
-        region = Region(*(np.array([columns.get(k, x_cf)], dtype=float) for k in ("lower", "upper")))
+        region = np.array([[columns.get(k, x_cf) for k in ("lower", "upper")]], dtype=float)
     piece = Promises(
         model=issuing.digest,
         sequence=np.array([7]),

@@ -25,7 +25,6 @@ from veritracer.app.report.audit_page import audit_headline, write_audit_page
 from veritracer.ledger import audit
 from veritracer.ledger.auditing import Audit
 from veritracer.ledger.constraints import SetConstraints, unprotected
-from veritracer.ledger.promises import Region
 from veritracer.ledger.verdicts import VERDICTS, AuditedModel, Unchecked
 
 pytestmark = pytest.mark.filterwarnings("ignore::veritracer.errors.DataWarning")  # ages beyond the range
@@ -257,8 +256,8 @@ def unchecked() -> Audit:
     source = promised(found, ids=["<b>one</b>", "two"])
     (piece,) = source.pieces
     ends = np.full((2, 2, len(SCHEMA)), np.nan)
-    ends[:, 0, 3] = 0.0, 1.0  # of the first one's education, by one level
-    source = InMemory(source.issuing, (replace(piece, region=Region(*ends)),))
+    ends[0, :, 3] = 0.0, 1.0  # of the first one's education, by one level
+    source = InMemory(source.issuing, (replace(piece, region=ends),))
     later = ladder(LADDER, kind="categorical", action="free")
     return audit(source, linear(later, 1.0), encoding=later)
 

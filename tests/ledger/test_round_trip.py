@@ -16,7 +16,7 @@ from raw_cases import explained, narrow, person
 import veritracer as vt
 from edited_results import edited
 from veritracer.encoding.exact import widened
-from veritracer.ledger.promises import Region, certified_region_of, promised_region, rebuilt
+from veritracer.ledger.promises import certified_region_of, promised_region, rebuilt
 from veritracer.ledger.records import checked_json, from_json, raw_rows, table_of, to_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::veritracer.errors.DataWarning")  # values beyond the range
@@ -132,12 +132,12 @@ def test_every_raw_value_of_a_region_is_encoded_within_it(
     _, encoding = narrow()
     people = pd.concat([person(rating=0.5, age=round(shown))] * 2, ignore_index=True)
     x_cf = encoding.encode(people.iloc[:1], out_of_range="ignore")
-    ends = np.full((2, 1, 5), np.nan)
-    ends[:, 0, 0] = round(shown) - down, round(shown) + up
-    lower, upper, unknown = rebuilt(encoding, encoding, Region(*ends), x_cf)
+    ends = np.full((1, 2, 5), np.nan)
+    ends[0, :, 0] = round(shown) - down, round(shown) + up
+    lower, upper, unknown = rebuilt(encoding, encoding, ends, x_cf)
     inside = people.iloc[1:].assign(age=float(np.round(ends[0, 0, 0] + share * (down + up))))
     value = float(inside["age"].iloc[0])
-    if ends[0, 0, 0] <= value <= ends[1, 0, 0]:
+    if ends[0, 0, 0] <= value <= ends[0, 1, 0]:
         x = encoding.encode(inside, out_of_range="ignore")
         assert bool(((lower <= x) & (x <= upper)).all())
     assert not unknown.any()

@@ -20,9 +20,10 @@ from veritracer.app.cli.update import print_update
 from veritracer.errors import PromiseError, TrainingError
 from veritracer.ledger.auditing import audit
 from veritracer.ledger.constraints import SetConstraints, split, train_inside
+from veritracer.ledger.promises import is_wide
 from veritracer.ledger.update import (
-    Settings,
     UpdateReport,
+    UpdateSettings,
     UpdateVariant,
     Variant,
     _at_border,
@@ -115,7 +116,7 @@ def test_a_model_that_left_the_sets_is_brought_back() -> None:
     assert audit(promises, away).counts["kept by proof"] == 0
     x = model.encoding_.encode(applicants(200, seed=3)[0])
     y = torch.from_numpy((applicants(200, seed=3)[1] == "yes").astype(float))
-    module, report = constrained_update(away, x, y, promises, Settings(epochs=2, compare=False))
+    module, report = constrained_update(away, x, y, promises, UpdateSettings(epochs=2, compare=False))
     assert report.ways["today"].counts["kept by proof"] == 0
     assert (
         audit(promises, AuditedModel.of(module, away.encoding)).counts["kept by proof"]
@@ -162,7 +163,7 @@ def test_a_classifier_alone_is_compared_with_its_own_layers_from_scratch() -> No
     model, _, _ = issued()
     frame, y = turned(300)
     labels = torch.from_numpy((y == "yes").astype(float))
-    settings = Settings(epochs=30, learning_rate=1e-2)
+    settings = UpdateSettings(epochs=30, learning_rate=1e-2)
     _, report = constrained_update(
         AuditedModel.of(model), model.encoding_.encode(frame), labels, None, settings
     )
@@ -239,7 +240,7 @@ def test_promises_of_another_encoding_or_threshold_are_said_to_have_no_proof() -
 def test_a_region_is_penalised_as_a_whole() -> None:
     model, promises, _ = issued(overshoot=0.05)
     for_a_day = changed(promises, kappa=0.0, radius=0.0, conditional=False)
-    assert for_a_day.pieces[0].region.wide.any()
+    assert is_wide(for_a_day.pieces[0].region).any()
     kept = model.update(*turned(300), keep=for_a_day, penalty=10.0, **FAST)
     assert kept.update_.ways["kept"].counts["broken"] == 0
 
@@ -284,7 +285,7 @@ def test_the_rows_kept_aside_have_both_labels() -> None:
 @pytest.mark.parametrize("wrong", [{"held_out": 1.0}, {"penalty": -1.0}, {"max_loss": -0.1}])
 def test_settings_are_checked(wrong: dict[str, float]) -> None:
     with pytest.raises(TrainingError, match="expected"):
-        replace(Settings(), **wrong)
+        replace(UpdateSettings(), **wrong)
 
 
 # ---------------------------------------------------------------- what keeping promises costs

@@ -66,7 +66,7 @@ def upper_plane(param_set: ParamSet, ranges: Trace, sign: Tensor) -> Affine:
         layer, h = layers[k], ranges.inputs[k]
         value = value + (row * layer.bias.unsqueeze(-2)).sum(-1)
         back = row @ layer.weight
-        point = h.lower is h.upper
+        point = h.lower is h.upper  # of one row, both ends of the box are the same tensor
         if not point:
             reach = layer.weight_radius.unsqueeze(-1) * balls.norm(row, q)
             if param_set.norm == "linf":

@@ -39,9 +39,6 @@ from veritracer.options import AUDIT_RECOURSE
 from veritracer.threads import one_thread
 from veritracer.times import Moment, format_time, to_timestamp
 
-RECOURSE = AUDIT_RECOURSE
-"""The default number of broken promises that get new recourse: each is a search of its own."""
-
 CHUNK = 50_000
 
 PROMISED = ("kappa", "model", "issued", "expires")
@@ -186,7 +183,7 @@ def audit(
     encoding: Encoding | None = None,
     threshold: float | None = None,
     at: Moment = None,
-    recourse: int | None = RECOURSE,
+    recourse: int | None = AUDIT_RECOURSE,
     chunk: int = CHUNK,
     watch: Callable[[int, float | None], None] | None = None,
     engine: Engine | None = None,

@@ -38,7 +38,7 @@ from veritracer.ledger.displacement import (
 )
 from veritracer.models.balls import Norm
 from veritracer.models.network import from_module
-from veritracer.training.fine_tuning import EPOCHS
+from veritracer.options import FINE_TUNING_EPOCHS
 
 FORMAT, VERSION = "veritracer-calibration", 1
 
@@ -362,7 +362,7 @@ def calibrate(
     y_new: Any = None,
     runs: int = 30,
     horizon: int = 1,
-    epochs: int = EPOCHS,
+    epochs: int = FINE_TUNING_EPOCHS,
     learning_rate: float | None = None,
     shares: Sequence[float] = SHARES,
     confidence: float = 0.95,

@@ -102,6 +102,7 @@ def _as_it_is(url: URL) -> URL:
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+    """Set up a new connection; SQLAlchemy calls it with the record of its pool."""
     connection.isolation_level = None  # transactions begin where we say so, not at the first INSERT
     for pragma in ("synchronous = FULL", "secure_delete = ON", "temp_store = MEMORY"):
         connection.execute(f"PRAGMA {pragma}")

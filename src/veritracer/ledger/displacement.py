@@ -32,10 +32,11 @@ from veritracer.errors import DataError, ModelFileError, listing, message
 from veritracer.estimator import VeriTraCER
 from veritracer.models.network import Network, from_module, to_module
 from veritracer.models.param_sets import ParamSet
+from veritracer.options import FINE_TUNING_EPOCHS
 from veritracer.persistence import load
 from veritracer.training.algorithm import train
 from veritracer.training.data import prepare
-from veritracer.training.fine_tuning import EPOCHS, fine_tune
+from veritracer.training.fine_tuning import fine_tune
 
 Kind = Literal["fine-tune", "next", "seeds", "bootstrap"]
 WARM: tuple[Kind, ...] = ("fine-tune", "next")
@@ -170,7 +171,7 @@ class Updates:
     kind: Kind
     runs: int = 30
     horizon: int = 1
-    epochs: int = EPOCHS
+    epochs: int = FINE_TUNING_EPOCHS
     learning_rate: float | None = None
     random_state: int = 0
 

@@ -34,9 +34,10 @@ from veritracer.ledger.promises import IssuingModel, certified_region_of, check_
 from veritracer.ledger.records import (
     Record,
     Row,
-    Terms,
     canonical,
+    cipher_of,
     dated,
+    headers,
     private,
     promised_rows,
     raw_rows,
@@ -44,9 +45,9 @@ from veritracer.ledger.records import (
     table_of,
 )
 from veritracer.ledger.requests import Issued, Request
-from veritracer.ledger.snapshot import PromiseStatus, Revocations
+from veritracer.ledger.snapshot import Revocations, Status, status_of
 from veritracer.models.network import to_module
-from veritracer.options import Effort
+from veritracer.options import Effort, Terms
 from veritracer.proving import decide
 from veritracer.threads import one_thread
 from veritracer.times import to_timestamp
@@ -111,11 +112,18 @@ class Prepared:
         )
 
 
+def check_terms(terms: Terms) -> None:
+    """Refuse encryption without a key, and promises that end before they begin."""
+    cipher_of(terms)
+    terms.dates()
+
+
 def prepare(
     found: Counterfactuals, module: nn.Module, threshold: float, terms: Terms, ids: Sequence[Any]
 ) -> Prepared:
     """Prove the claims of counterfactuals again and turn those to be promised into records."""
     check_threshold(threshold)
+    check_terms(terms)
     model = IssuingModel.of(module, found.encoding, threshold, found.param_set)
     if model.model_digest != found.model_digest:
         received = f"{model.model_digest[:12]}… where they speak of {found.model_digest[:12]}…"
@@ -200,13 +208,14 @@ def have_promise(prepared: Prepared, reader: Reader, after: int = 0) -> NDArray[
 
     An application is an id and a row, or the id alone where no row can be read.
     """
-    now, cipher = to_timestamp(prepared.terms.now), prepared.terms.cipher
+    now, cipher = to_timestamp(prepared.terms.now), cipher_of(prepared.terms)
     revoked = Revocations.of(reader.events("release", "erasure"), None)
     known: set[bytes] = set()
     for rows in reader.applications(sorted({record.id for record in prepared.records}), after):
-        status = PromiseStatus.of(rows, revoked, None, now)
-        encrypted = status.header["encrypted"]
-        for k in np.flatnonzero(status.live).tolist():
+        header = headers([row[1] for row in rows])
+        status = status_of([row[0] for row in rows], header, revoked, None, now)
+        encrypted = header["encrypted"]
+        for k in np.flatnonzero(status == Status.LIVE).tolist():
             known.add(_application(rows[k][2], _own_row(rows[k][3], cipher, encrypted=bool(encrypted[k]))))
     mask = [key in known or key[:NAME] + ANY in known for key in prepared.applications]
     return np.array(mask, dtype=bool)

@@ -18,12 +18,12 @@ from veritracer.errors import DeploymentError, LedgerError, NoRecordError, VeriT
 from veritracer.ledger.chain import Kind, content_of
 from veritracer.ledger.issuing import Prepared, append, prepare, utf8, without_duplicates
 from veritracer.ledger.promises import Counts, IssuingModel, Promises, SetRequirement
-from veritracer.ledger.records import Terms, make_cipher
+from veritracer.ledger.records import make_cipher
 from veritracer.ledger.requests import Issued, Request
 from veritracer.ledger.snapshot import CHUNK, Snapshot
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.ledger.verification import Verification
-from veritracer.options import IssueOptions, Original, Uncertified
+from veritracer.options import Original, Terms, Uncertified
 from veritracer.times import Moment
 
 if TYPE_CHECKING:
@@ -81,12 +81,12 @@ class Ledger:
         *,
         ids: Sequence[Any],
         threshold: float = 0.5,
-        expires: timedelta | datetime | None = IssueOptions.expires,
+        expires: timedelta | datetime | None = Terms.expires,
         now: Moment = None,
-        original: Original = IssueOptions.original,
+        original: Original = Terms.original,
         key: bytes | str | None = None,
-        uncertified: Uncertified = IssueOptions.uncertified,
-        allow_duplicate: bool = IssueOptions.allow_duplicate,
+        uncertified: Uncertified = Terms.uncertified,
+        allow_duplicate: bool = Terms.allow_duplicate,
         request: Request | None = None,
     ) -> Issued:
         """Issue each certified counterfactual in ``found`` as a promise: all of them, or none.
@@ -104,7 +104,14 @@ class Ledger:
         ``allow_duplicate`` is True. ``Issued`` counts what was left out. A ``request`` is issued once: a
         retry under its key gets what was issued then, whatever happened in between.
         """
-        terms = Terms(expires, original, self._key if key is None else key, uncertified, allow_duplicate, now)
+        terms = Terms(
+            expires=expires,
+            original=original,
+            uncertified=uncertified,
+            allow_duplicate=allow_duplicate,
+            key=self._key if key is None else key,
+            now=now,
+        )
         return self.append(self.without_duplicates(prepare(found, module, threshold, terms, ids)), request)
 
     def without_duplicates(self, prepared: Prepared) -> Prepared:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -136,26 +136,6 @@ class IssuingModel:
         return model
 
 
-class Region(NamedTuple):
-    """Raw ends of promised regions, (n, n_features) each.
-
-    Numbers, or positions among the categories of the issuing schema; NaN where the shown value alone was
-    promised.
-    """
-
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
-
-    @property
-    def wide(self) -> NDArray[np.bool_]:
-        """Return a mask of the rows of which more than the shown row was promised, (n,)."""
-        return np.asarray(~np.isnan(self.lower).all(1))
-
-    def where(self, rows: NDArray[np.bool_]) -> Region:
-        """Return the regions of these rows, and points for the others."""
-        return Region(*(np.where(rows[:, None], end, np.nan) for end in self))
-
-
 @dataclass(frozen=True)
 class Promises:
     """Promises of one issuing model as arrays, with one entry for each.
@@ -184,7 +164,8 @@ class Promises:
     x
         The original row in the same encoding; NaN where it cannot be read.
     region
-        The promised region in raw units.
+        The lower and upper ends of the promised region in raw units, (n, 2, n_features): numbers, or
+        positions among the categories of the issuing schema; NaN where the shown value alone was promised.
     shown, original
         The counterfactuals and the original rows as raw values, (n, n_features); None unless they were asked
         for. Where the original row cannot be read, ``original`` repeats the shown one.
@@ -202,7 +183,7 @@ class Promises:
     favourable: NDArray[np.bool_]
     x_cf: Tensor
     x: Tensor
-    region: Region
+    region: NDArray[np.float64]
     shown: pd.DataFrame | None = None
     original: pd.DataFrame | None = None
 
@@ -241,8 +222,6 @@ def select(piece: Promises, rows: NDArray[np.intp]) -> Promises:
 
 
 def _select(value: Any, rows: NDArray[np.intp]) -> Any:
-    if isinstance(value, Region):
-        return Region(value.lower[rows], value.upper[rows])
     if isinstance(value, Tensor):
         return value[torch.from_numpy(rows)]
     if isinstance(value, pd.DataFrame):
@@ -317,13 +296,21 @@ def certified_region_of(found: Counterfactuals) -> CoveredRegion:
     return certified_region(found.encoding, found.overshoot, found.drift)
 
 
-def promised_region(found: Counterfactuals) -> Region:
-    """Return the raw ends of the regions of these counterfactuals; a point where nothing is proved."""
+def is_wide(region: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return a mask of the rows of which more than the shown row was promised, (n,)."""
+    return np.asarray(~np.isnan(region[:, 0]).all(1))
+
+
+def promised_region(found: Counterfactuals) -> NDArray[np.float64]:
+    """Return the raw ends of the regions of these counterfactuals; a point where nothing is proved.
+
+    See ``Promises.region``.
+    """
     encoding = found.encoding
     moves = any(any(Drift.of(asked)) for asked in found.drift.values())
-    ends = np.full((2, len(found), len(encoding.schema)), np.nan)
+    ends = np.full((len(found), 2, len(encoding.schema)), np.nan)
     if len(found) == 0 or (found.overshoot == 0 and not moves):
-        return Region(ends[0], ends[1])
+        return ends
     below, above = certified_region_of(found).widths(found.x_cf, found.x)
     shown = encoding.numbers(found.frame)
     for i, block in enumerate(encoding.blocks):
@@ -335,13 +322,14 @@ def promised_region(found: Counterfactuals) -> Region:
         wide = (down > 0) | (up > 0)
         if block.group is not None or not bool(wide.any()):
             continue
-        for end, moved in zip(ends, (shown[:, i] - down * width, shown[:, i] + up * width), strict=True):
-            end[:, i] = torch.where(wide, moved, torch.nan).numpy()
-    return Region(ends[0], ends[1]).where(found.certified | (found.radius > 0))
+        for k, moved in enumerate((shown[:, i] - down * width, shown[:, i] + up * width)):
+            ends[:, k, i] = torch.where(wide, moved, torch.nan).numpy()
+    ends[~(found.certified | (found.radius > 0))] = np.nan
+    return ends
 
 
 def rebuilt(
-    encoding: Encoding, theirs: Encoding, region: Region, x_cf: Tensor
+    encoding: Encoding, theirs: Encoding, region: NDArray[np.float64], x_cf: Tensor
 ) -> tuple[Tensor, Tensor, NDArray[np.bool_]]:
     """Return a region in an encoding, as lower and upper ends (n, d), and where it is not known, (n,).
 
@@ -352,12 +340,11 @@ def rebuilt(
     owners = {name: i for i, name in enumerate(theirs.schema.names)}
     for block in encoding.blocks:
         i = owners[block.feature.name]
-        rows = np.flatnonzero(~np.isnan(region.lower[:, i]))
+        rows = np.flatnonzero(~np.isnan(region[:, 0, i]))
         if len(rows) == 0:
             continue
-        ends = Region(region.lower[rows, i], region.upper[rows, i])
         missing = encoding.missing(x_cf[rows])[:, block.start].numpy()
-        low, high, known = _column(encoding, block, theirs.schema.features[i], ends)
+        low, high, known = _column(encoding, block, theirs.schema.features[i], region[rows, :, i])
         unknown[rows] |= ~known | missing
         at = torch.from_numpy(rows)
         lower[at, block.start] = torch.minimum(lower[at, block.start], (low - OUTWARDS).clamp(min=0.0))
@@ -366,11 +353,14 @@ def rebuilt(
 
 
 def _column(
-    encoding: Encoding, block: Block, theirs: Feature, ends: Region
+    encoding: Encoding, block: Block, theirs: Feature, ends: NDArray[np.float64]
 ) -> tuple[Tensor, Tensor, NDArray[np.bool_]]:
-    """Return the encoded ends of one feature's region, (k,) each, and a mask of where they are known."""
+    """Return the encoded ends of one feature's region, (k,) each, and a mask of where they are known.
+
+    ``ends`` are the raw ones, (k, 2).
+    """
     mine = block.feature
-    lower, upper = ends
+    lower, upper = ends[:, 0], ends[:, 1]
     known_here = np.full(len(lower), block.group is None and mine.is_numeric == theirs.is_numeric)
     if not known_here.any():  # a number became a category, or the other way round
         return torch.ones(len(lower)).double(), torch.zeros(len(lower)).double(), known_here
@@ -419,7 +409,7 @@ def encoded_rows(
     theirs = issuing.encoding
     anew = theirs.digest != encoding.digest
     x_cf, x = _encoded_again(encoding, promises, issuing) if anew else (promises.x_cf, promises.x)
-    if not promises.region.wide.any():
+    if not is_wide(promises.region).any():
         return x_cf, x, Box(x_cf, x_cf), np.zeros(len(x_cf), dtype=bool)
     lower, upper, unknown = rebuilt(encoding, theirs, promises.region, x_cf)
     return x_cf, x, Box(lower, upper), unknown

@@ -19,12 +19,10 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from hashlib import sha256
 from operator import itemgetter
 from types import UnionType
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,10 +34,9 @@ from veritracer.bounds.methods import BOUNDS, EXACT
 from veritracer.changes import recorded_facts
 from veritracer.errors import DataError, LedgerError, message
 from veritracer.formatting import to_python
-from veritracer.ledger.promises import IssuingModel, Promises, Region, promised_region
-from veritracer.options import IssueOptions, Original, Uncertified
+from veritracer.ledger.promises import IssuingModel, Promises, is_wide, promised_region
+from veritracer.options import Original, Terms, Uncertified
 from veritracer.search.outcomes import LEAST_AGREEMENT
-from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -126,40 +123,6 @@ class Record(NamedTuple):
                 at, to = SALT * k, HASH * k
                 if commitment(self.salts[at : at + SALT], content) != self.commitments[to : to + HASH]:
                     yield f"the part {PARTS[k]!r} is not what was committed to"
-
-
-@dataclass(frozen=True)
-class Terms:
-    """Terms that all promises of one call share; ``Ledger.issue`` says what each means."""
-
-    expires: timedelta | datetime | None = IssueOptions.expires
-    original: Original = IssueOptions.original
-    key: bytes | str | None = field(default=None, repr=False)
-    uncertified: Uncertified = IssueOptions.uncertified
-    allow_duplicate: bool = IssueOptions.allow_duplicate
-    now: Moment = None
-
-    def __post_init__(self) -> None:
-        if self.uncertified not in get_args(Uncertified):
-            expected = "uncertified='promise' or 'skip'"
-            raise DataError(message(expected, repr(self.uncertified), "choose one of them"))
-        if self.original not in ORIGINALS:
-            expected = "original='plain', 'encrypted' or 'commitment'"
-            raise DataError(message(expected, repr(self.original), "choose one of them"))
-        if self.cipher is None and self.original == "encrypted":
-            remedy = "make one with veritracer.ledger.new_key(), and keep it safe"
-            raise LedgerError(message("a key to encrypt original rows with", "none", remedy))
-        self.dates()
-
-    @property
-    def cipher(self) -> Fernet | None:
-        """Return the cipher of original rows; None without a key."""
-        return None if self.key is None else make_cipher(self.key)
-
-    def dates(self, newest: float = -math.inf) -> tuple[float, float]:
-        """Return when promises that follow an entry of time ``newest`` are issued, and when they expire."""
-        issued = entry_timestamp(to_timestamp(self.now), newest, stated=self.now is not None)
-        return issued, expiry_timestamp(self.expires, issued)
 
 
 # ---------------------------------------------------------------------------------------------- JSON
@@ -289,12 +252,12 @@ def records(
 
     ``shown`` and ``original`` are the raw rows, ``names`` the applicants' ids.
     """
-    region, cipher = promised_region(found), terms.cipher
-    wide = region.wide
+    region, cipher = promised_region(found), cipher_of(terms)
+    wide = is_wide(region)
     x_cf, x = _numbers(found.x_cf), _numbers(found.x)
     made, openings = [], []
     for i, name in enumerate(names):
-        ends = region.lower[i].tobytes() + region.upper[i].tobytes() if wide[i] else b""
+        ends = region[i].tobytes() if wide[i] else b""
         public, private = to_json(shown[i]), to_json({"row": original[i], **recorded_facts(found, i)})
         parts = name, x_cf[i].tobytes() + ends, x[i].tobytes(), public, private
         record, opening = to_record(_header(found, i, terms, region=bool(wide[i])), parts, terms, cipher)
@@ -415,17 +378,17 @@ def to_promises(
 
 def counterfactuals(
     blobs: Sequence[bytes], region: NDArray[np.bool_], model: IssuingModel
-) -> tuple[Tensor, Region]:
-    """Return the encoded counterfactuals (n, d), and the raw ends of what is promised around them."""
+) -> tuple[Tensor, NDArray[np.float64]]:
+    """Return the encoded counterfactuals (n, d), and the regions that are promised around them."""
     d, features = model.encoding.dim, len(model.encoding.schema)
-    ends = np.full((2, len(blobs), features), np.nan)
+    ends = np.full((len(blobs), 2, features), np.nan)
     where = np.flatnonzero(region)
     if len(where) == 0:
-        return numbers_of(blobs, d), Region(ends[0], ends[1])
-    kept = numbers_of([blobs[i][8 * d :] for i in where.tolist()], 2 * features).numpy()
-    ends[0, where], ends[1, where] = kept[:, :features], kept[:, features:]
+        return numbers_of(blobs, d), ends
+    stored = numbers_of([blobs[i][8 * d :] for i in where.tolist()], 2 * features).numpy()
+    ends[where] = stored.reshape(-1, 2, features)
     cut = [blob[: 8 * d] if wide else blob for blob, wide in zip(blobs, region.tolist(), strict=True)]
-    return numbers_of(cut, d), Region(ends[0], ends[1])
+    return numbers_of(cut, d), ends
 
 
 def _originals(blobs: list[bytes | None], encrypted: list[bool], d: int, cipher: Fernet | None) -> Tensor:
@@ -468,6 +431,14 @@ def private(text: bytes | None, cipher: Fernet | None, *, encrypted: bool) -> Ro
     if text is None or (encrypted and cipher is None):
         return None
     return from_json(decrypted(text, cipher) if encrypted and cipher is not None else text)
+
+
+def cipher_of(terms: Terms) -> Fernet | None:
+    """Return the cipher of original rows; None without a key. Refuse to encrypt without one."""
+    if terms.key is None and terms.original == "encrypted":
+        remedy = "make one with veritracer.ledger.new_key(), and keep it safe"
+        raise LedgerError(message("a key to encrypt original rows with", "none", remedy))
+    return None if terms.key is None else make_cipher(terms.key)
 
 
 def new_key() -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -44,6 +46,16 @@ WITH_TEXTS = 10_000
 
 EVENTS: tuple[Kind, ...] = ("ledger", "model", "release", "erasure", "audit", "update", "deployment")
 """The kinds of entries that ``history`` lists."""
+
+
+class Status(StrEnum):
+    """The status of a promise at a moment; only live ones still have to be kept."""
+
+    LIVE = "live"
+    EXPIRED = "expired"
+    RELEASED = "released"
+    ERASED = "erased"
+    UNMADE = "not made yet"
 
 
 class Source(Protocol):
@@ -97,11 +109,12 @@ class Snapshot:
             raw = model.digest in raw_for
             size = min(chunk, WITH_TEXTS) if raw else chunk
             for rows in self._reader.promises(number, size, with_texts=raw, since=since):
-                status = PromiseStatus.of(rows, self._revoked, self._at, self.time)
-                wanted = status.live | (status.expired & status.made) if expired else status.live
+                header = headers([row[1] for row in rows])
+                status = self._status([row[0] for row in rows], header)
+                wanted = np.isin(status, [Status.LIVE, Status.EXPIRED]) if expired else status == Status.LIVE
                 if wanted.any():
                     some = rows if wanted.all() else [rows[i] for i in np.flatnonzero(wanted).tolist()]
-                    yield to_promises(model, some, status.header[wanted], self._cipher)
+                    yield to_promises(model, some, header[wanted], self._cipher)
 
     def raw_needed(self, encoding_digest: str) -> set[str]:
         """Return the issuing models whose promises another encoding has to read in raw values."""
@@ -109,17 +122,16 @@ class Snapshot:
 
     def counts(self) -> Counts:
         """Return the number of promises by status."""
-        total = np.zeros(4, dtype=np.int64)
-        for _, status in self._statuses():
-            groups = status.live, status.expired, status.released, status.erased
-            total += [int((status.made & group).sum()) for group in groups]
-        return Counts(*total.tolist())
+        total: Counter[str] = Counter()
+        for _, _, _, status in self._statuses():
+            total.update(status.tolist())
+        return Counts(**{word: total[word] for word in Status if word != Status.UNMADE})
 
     def requirements(self) -> list[SetRequirement]:
         """Return what live promises require of a later model, by issuing model and kappa."""
         found: dict[tuple[str, float], tuple[int, int]] = {}
-        for digest, status in self._statuses():
-            header = status.header[status.live]
+        for digest, _, every, status in self._statuses():
+            header = every[status == Status.LIVE]
             conditional = header["conditional"]
             for kappa in np.unique(header["kappa"]).tolist():
                 these = header["kappa"] == kappa
@@ -143,15 +155,13 @@ class Snapshot:
         """Return every promise with its status."""
         lines: list[tuple[Any, ...]] = []
         people: dict[int, str] = dict(self._people(identity))
-        for digest, status in self._statuses():
-            words = status.words()
-            for k, number in enumerate(status.sequence.tolist()):
+        for digest, sequence, header, status in self._statuses():
+            for number, head, word in zip(sequence, header, status.tolist(), strict=True):
                 if identity is not None and number not in people:
                     continue
-                head = status.header[k]
                 issued, expires = (format_time(float(head[name])) for name in ("time", "expires"))
                 kappa = float(head["kappa"])
-                lines.append((number, people.get(number), words[k], issued, expires, kappa, digest))
+                lines.append((number, people.get(number), word, issued, expires, kappa, digest))
         columns = ["number", "id", "status", "issued", "expires", "kappa", "model"]
         return pd.DataFrame(lines, columns=columns).sort_values("number", ignore_index=True)
 
@@ -168,7 +178,6 @@ class Snapshot:
         """Return everything about one promise: see ``Ledger.shown``."""
         model, header, record = self._record(sequence)
         own = private(record.private, self._cipher, encrypted=header["original"] == "encrypted") or {}
-        status = PromiseStatus.of([(sequence, record.header)], self._revoked, self._at, self.time)
         return {
             "sequence": sequence,
             **{name: header[name] for name in ("certified", "conditional", "favourable", "kappa", "radius")},
@@ -185,7 +194,7 @@ class Snapshot:
             **{name: own.get(name) for name in ("sentence", *FACTS)},
             "model": model.digest,
             "encoding": model.encoding.digest,
-            "status": status.words()[0],
+            "status": str(self._status([sequence], headers([record.header]))[0]),
         }
 
     def opened(self, sequence: int, opening: bytes) -> dict[str, Any]:
@@ -242,11 +251,15 @@ class Snapshot:
     def _revoked(self) -> Revocations:
         return Revocations.of(self._reader.events("release", "erasure"), self._at)
 
-    def _statuses(self) -> Iterator[tuple[str, PromiseStatus]]:
-        """Yield the status of all promises, with the digest of their model."""
+    def _statuses(self) -> Iterator[tuple[str, list[int], NDArray[Any], NDArray[np.str_]]]:
+        """Yield numbers, headers and status of all promises, with the digest of their model."""
         for number, model in self._models.items():
             for rows in self._reader.headers(number, CHUNK):
-                yield model.digest, PromiseStatus.of(rows, self._revoked, self._at, self.time)
+                sequence, header = [int(row[0]) for row in rows], headers([row[1] for row in rows])
+                yield model.digest, sequence, header, self._status(sequence, header)
+
+    def _status(self, sequence: Sequence[int], header: NDArray[Any]) -> NDArray[np.str_]:
+        return status_of(sequence, header, self._revoked, self._at, self.time)
 
 
 @dataclass(frozen=True)
@@ -267,38 +280,20 @@ class Revocations:
         return cls(*(np.unique(np.array(found[kind], dtype=np.int64)) for kind in found))
 
 
-@dataclass(frozen=True)
-class PromiseStatus:
-    """Number, header and status of some promises at a moment."""
+def status_of(
+    sequence: Sequence[int], header: NDArray[Any], revoked: Revocations, at: float | None, now: float
+) -> NDArray[np.str_]:
+    """Return the ``Status`` of promises as texts, (n,).
 
-    sequence: NDArray[np.int64]
-    header: NDArray[Any]
-    made: NDArray[np.bool_]
-    erased: NDArray[np.bool_]
-    released: NDArray[np.bool_]
-    expired: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, rows: Sequence[Any], revoked: Revocations, at: float | None, now: float) -> PromiseStatus:
-        """Return the status of rows of number and header; without ``at`` all that were made count."""
-        sequence = np.fromiter((row[0] for row in rows), np.int64, len(rows))
-        header = headers([row[1] for row in rows])
-        made = np.ones(len(rows), bool) if at is None else header["time"] <= at
-        erased = np.isin(sequence, revoked.erased)
-        released = np.isin(sequence, revoked.released) & ~erased
-        expired = (header["expires"] <= now) & ~released & ~erased
-        return cls(sequence, header, made, erased, released, expired)
-
-    @property
-    def live(self) -> NDArray[np.bool_]:
-        """Return a mask of the promises that still have to be kept."""
-        return self.made & ~(self.erased | self.released | self.expired)
-
-    def words(self) -> list[str]:
-        """Return the status of each in a word."""
-        parts = {"erased": self.erased, "released": self.released}
-        parts |= {"expired": self.expired, "live": self.live}
-        return [str(w) for w in np.select([*parts.values()], [*parts], "not made yet")]
+    Without ``at`` all that are in the ledger were made; with it, those that are dated up to that moment.
+    """
+    found = {
+        Status.UNMADE: np.zeros(len(header), bool) if at is None else header["time"] > at,
+        Status.ERASED: np.isin(sequence, revoked.erased),
+        Status.RELEASED: np.isin(sequence, revoked.released),
+        Status.EXPIRED: header["expires"] <= now,
+    }
+    return np.select([*found.values()], [np.str_(one) for one in found], np.str_(Status.LIVE))
 
 
 def _or_infinity(number: float | None) -> float:

@@ -40,12 +40,13 @@ from veritracer.ledger.snapshot import Source
 from veritracer.ledger.verdicts import VERDICTS, AuditedModel, Verdict
 from veritracer.models.network import Theta, from_module, threshold_logit, to_module
 from veritracer.models.param_sets import ParamSet
+from veritracer.options import FINE_TUNING_EPOCHS
 from veritracer.threads import one_thread
 from veritracer.times import Moment
 from veritracer.training import Panel
 from veritracer.training.data import LabelledRows, as_table
 from veritracer.training.distillation import PanelPenalty
-from veritracer.training.fine_tuning import EPOCHS, FINE_TUNE_LR_FACTOR, fine_tune
+from veritracer.training.fine_tuning import FINE_TUNE_LR_FACTOR, fine_tune
 
 if TYPE_CHECKING:
     from veritracer.estimator import VeriTraCER
@@ -213,11 +214,11 @@ FromScratch = Callable[[NDArray[np.int64], NDArray[np.int64]], tuple[AuditedMode
 
 
 @dataclass(frozen=True)
-class Settings:
+class UpdateSettings:
     """Settings of an update; ``VeriTraCER.update`` documents each."""
 
     at: Moment = None
-    epochs: int = EPOCHS
+    epochs: int = FINE_TUNING_EPOCHS
     learning_rate: float = FINE_TUNE_LR_FACTOR * 2e-3
     batch_size: int = 128
     random_state: int = 0
@@ -248,7 +249,7 @@ def constrained_update(
     x: Tensor,
     y: Tensor,
     source: Source | None,
-    settings: Settings | None = None,
+    settings: UpdateSettings | None = None,
     *,
     scratch: FromScratch | None = None,
     held: Callable[[Theta], Tensor] | None = None,
@@ -262,7 +263,7 @@ def constrained_update(
     Raises ``PromiseError``, with the report, where promises exclude each other, where keeping them costs
     more than ``max_loss``, and where more than ``allow_broken`` promises would be broken that are kept today.
     """
-    job = _Job(audited, x, y, source, settings or Settings(), held)
+    job = _Job(audited, x, y, source, settings or UpdateSettings(), held)
     with one_thread(next(audited.module.parameters()).device.type == "cpu"):
         return _free(job, scratch) if source is None else _constrained(job, source, scratch)
 
@@ -275,7 +276,7 @@ class _Job:
     x: Tensor
     y: Tensor
     source: Source | None
-    settings: Settings
+    settings: UpdateSettings
     penalty: Callable[[Theta], Tensor] | None
 
     @cached_property
@@ -402,7 +403,7 @@ def _constrained(
     return updated, report
 
 
-def _insist(report: UpdateReport, settings: Settings) -> None:
+def _insist(report: UpdateReport, settings: UpdateSettings) -> None:
     """Raise if the update is not acceptable, or breaks promises."""
     numbers = "; ".join(str(report).splitlines())
     if not report.acceptable:
@@ -460,10 +461,10 @@ def update(
     """Return a copy of the estimator, fine-tuned inside the sets of all live promises in ``keep``.
 
     ``table`` has the new rows and their labels, as given; ``x`` the rows encoded, (n, d). ``options`` are
-    those of ``Settings``.
+    those of ``UpdateSettings``.
     """
     rate = FINE_TUNE_LR_FACTOR * model.settings_.learning_rate
-    chosen = Settings(
+    chosen = UpdateSettings(
         learning_rate=rate if learning_rate is None else learning_rate,
         batch_size=model.settings_.batch_size,
         random_state=random_state,

@@ -38,7 +38,7 @@ from veritracer.ledger.chain import (
     follows,
     time_of,
 )
-from veritracer.ledger.promises import IssuingModel, Region
+from veritracer.ledger.promises import IssuingModel, is_wide
 from veritracer.ledger.records import (
     FACTS,
     HASH,
@@ -378,7 +378,11 @@ def _shape(issuing: IssuingModel, one: Stored) -> str:
 
 
 def _shown(
-    encoding: Encoding, stored: list[Stored], x_cf: Tensor, region: Region, wide: NDArray[np.bool_]
+    encoding: Encoding,
+    stored: list[Stored],
+    x_cf: Tensor,
+    region: NDArray[np.float64],
+    wide: NDArray[np.bool_],
 ) -> Iterator[Finding]:
     """Yield what is wrong with the encoded counterfactuals, then with their texts, then with the regions."""
     yield from _where("'x_cf' is no row of this encoding", ~_are_rows(x_cf), stored)
@@ -387,11 +391,11 @@ def _shown(
     readable = np.array([row is not None for row in rows])
     yield from _where("'public' is no row of the issuing schema", ~readable, stored)
     sound = yield from _compared("public", encoding, stored, rows, x_cf)
-    yield from _where("its region has no extent", wide & ~region.wide, stored)
+    yield from _where("its region has no extent", wide & ~is_wide(region), stored)
     some = np.flatnonzero(wide & sound)
     if len(some):
         shown = encoding.numbers(_table(encoding, [rows[k] for k in some.tolist()])).numpy()
-        low, high = region.lower[some], region.upper[some]
+        low, high = region[some, 0], region[some, 1]
         extends = ~np.isnan(low) | ~np.isnan(high)
         one_hot = np.array([block.group is not None for block in encoding.blocks])
         holds = (low <= shown) & (shown <= high) & np.isfinite(low) & np.isfinite(high) & ~one_hot

@@ -69,7 +69,7 @@ class Piece:
         return Piece(tuple(ball.smaller(depth) for ball in self.balls))
 
     @cached_property
-    def parts(self) -> list[Callable[[Tensor], Tensor]]:
+    def projections(self) -> list[Callable[[Tensor], Tensor]]:
         """Return the projections to alternate: one clamp for all boxes, one for each other ball."""
         boxes = [ball for ball in self.balls if ball.norm == "linf"]
         rest = [ball.project for ball in self.balls if ball.norm != "linf"]
@@ -86,11 +86,11 @@ class Piece:
 
         It stops once the point is outside no ball by more than ``SHRINK`` of its radius.
         """
-        if len(self.parts) == 1:
-            return self.parts[0](tensor)
-        point, corrections = tensor, [torch.zeros_like(tensor) for _ in self.parts]
+        if len(self.projections) == 1:
+            return self.projections[0](tensor)
+        point, corrections = tensor, [torch.zeros_like(tensor) for _ in self.projections]
         for _ in range(cycles):
-            for k, project in enumerate(self.parts):
+            for k, project in enumerate(self.projections):
                 moved = point + corrections[k]
                 point = project(moved)
                 corrections[k] = moved - point

@@ -543,7 +543,7 @@ def _refuse_numbers_among_words(column: pd.Series[Any], values: list[str], count
 
 def _refuse(column: pd.Series[Any], wrong: list[str], expected: str, remedy: str) -> None:
     where = column.isin(wrong).to_numpy()
-    row, cells = column.index[int(where.argmax())], int(where.sum())
+    row, cells = to_python(column.index[int(where.argmax())]), int(where.sum())
     more = f" and {cells - 1:,} more" if cells > 1 else ""
     received = f"{str(column.iloc[int(where.argmax())])[:60]!r} in row {row!r}{more}"
     raise DataError(message(f"{expected} in the column {str(column.name)!r}", received, remedy))

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from veritracer.errors import Message, TargetError, message
-from veritracer.formatting import to_python_list
+from veritracer.formatting import to_python, to_python_list
 from veritracer.schema.feature import Value
 
 WELL_KNOWN = frozenset(
@@ -86,13 +86,9 @@ def distinct(y: Any) -> tuple[NDArray[np.int64], list[Any]]:
         ) from None
     absent = int((codes == -1).sum())
     if absent:
-        raise TargetError(
-            message(
-                "a label for every row",
-                f"{absent:,} missing of {len(series):,} (first in row {series.index[int(codes.argmin())]!r})",
-                "drop those rows, or give them labels",
-            )
-        )
+        first = to_python(series.index[int(codes.argmin())])
+        received = f"{absent:,} missing of {len(series):,} (first in row {first!r})"
+        raise TargetError(message("a label for every row", received, "drop those rows, or give them labels"))
     return codes.astype(np.int64, copy=False), to_python_list(values)
 
 

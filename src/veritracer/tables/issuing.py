@@ -32,8 +32,7 @@ from veritracer.engines import Engine
 from veritracer.errors import LedgerError, PromisedMeanwhileError, message
 from veritracer.files import make_folders, remove, writable, write_whole
 from veritracer.ledger import Ledger
-from veritracer.ledger.issuing import Prepared, names_of, prepare
-from veritracer.ledger.records import Terms
+from veritracer.ledger.issuing import Prepared, check_terms, names_of, prepare
 from veritracer.ledger.requests import Issued, Request
 from veritracer.options import IssueOptions
 from veritracer.recourse import Recourse
@@ -60,12 +59,7 @@ def prepare_batch(job: Job, options: IssueOptions, batch: Batch) -> BatchResult:
         return result
     recourse, ids = _recourse(job), frame[options.ids].tolist()
     threshold = 0.5 if recourse.threshold is None else recourse.threshold
-    return replace(result, prepared=prepare(found, recourse.module, threshold, terms_of(options), ids))
-
-
-def terms_of(options: IssueOptions) -> Terms:
-    """Return the terms of the promises; bad ones are refused."""
-    return Terms(options.expires, options.original, options.key, options.uncertified, options.allow_duplicate)
+    return replace(result, prepared=prepare(found, recourse.module, threshold, options, ids))
 
 
 def check_batch(job: Job, options: IssueOptions, batch: Batch) -> None:
@@ -102,7 +96,7 @@ def issue_table(
     out
         A local folder or file.
     """
-    terms_of(options)  # refused before anything is read
+    check_terms(options)  # before anything is read
     is_begun = out.is_begun
     for _ in engine.map(partial(check_batch, job, options), missing_batches(batches, out)):
         pass

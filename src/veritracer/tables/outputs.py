@@ -46,7 +46,7 @@ class Output:
     """The destination of the results of a run, to be used in a ``with`` block; this one keeps nothing."""
 
     is_begun = False
-    """Whether some batches are done."""
+    """True if some batches are done."""
 
     def __enter__(self) -> Self:
         return self

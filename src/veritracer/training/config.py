@@ -10,6 +10,7 @@ from veritracer.bounds.methods import Method as Bound
 from veritracer.errors import TrainingError, message
 from veritracer.models.balls import Norm
 from veritracer.models.network import Network
+from veritracer.options import KAPPA
 
 Training = Literal["veritracer", "counternet", "standard"]
 
@@ -90,7 +91,7 @@ class TrainingConfig:
 
     method: Training = "veritracer"
     bound: Bound = "simul-crown"
-    kappa: float = 0.2
+    kappa: float = KAPPA
     norm: Norm = "linf"
     radius: str | float = "mean-abs"
     generator: GeneratorKind = "residual"

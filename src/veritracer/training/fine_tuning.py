@@ -11,8 +11,6 @@ from veritracer.errors import TrainingError, message
 from veritracer.models.network import Network, Theta, from_module, threshold_logit, to_module
 from veritracer.options import FINE_TUNING_EPOCHS
 
-EPOCHS = FINE_TUNING_EPOCHS
-
 FINE_TUNE_LR_FACTOR = 0.2
 """Learning rate of fine-tuning, as a share of that of training."""
 
@@ -24,7 +22,7 @@ def fine_tune(
     *,
     project: Callable[[Theta], Theta] | None = None,
     penalty: Callable[[Theta], Tensor] | None = None,
-    epochs: int = EPOCHS,
+    epochs: int = FINE_TUNING_EPOCHS,
     learning_rate: float = FINE_TUNE_LR_FACTOR * 2e-3,
     batch_size: int = 128,
     threshold: float = 0.5,

@@ -16,8 +16,8 @@ from veritracer.training.config import TrainingConfig
 Recipe = str | Mapping[str, Any]
 """The name of a recipe, or a mapping with its name under ``"recipe"`` and other values for its settings."""
 
-FINE_TUNING_EPOCHS, FINE_TUNING_SHARE, FINE_TUNING_RAMP = 20, 0.2, 0.35
-"""Epochs, share of the learning rate, and ramp without a warm-up, of continued joint training."""
+CONTINUED_EPOCHS, CONTINUED_LR_FACTOR, CONTINUED_RAMP = 20, 0.2, 0.35
+"""Epochs, factor of the learning rate, and ramp without a warm-up, of ``continue_fit``."""
 
 _PAPER: dict[str, Any] = {
     "kappa": 0.2,
@@ -169,11 +169,11 @@ def continued(config: TrainingConfig) -> TrainingConfig:
     """
     return replace(
         config,
-        epochs=FINE_TUNING_EPOCHS,
-        learning_rate=FINE_TUNING_SHARE * config.learning_rate,
+        epochs=CONTINUED_EPOCHS,
+        learning_rate=CONTINUED_LR_FACTOR * config.learning_rate,
         warmup=0.0,
-        ramp=FINE_TUNING_RAMP,
-        regenerate=None if config.regenerate is None else FINE_TUNING_EPOCHS,
+        ramp=CONTINUED_RAMP,
+        regenerate=None if config.regenerate is None else CONTINUED_EPOCHS,
         first_regenerated=0,
     )
 

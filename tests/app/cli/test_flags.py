@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ import veritracer as vt
 from veritracer.app.cli.explain import explain
 from veritracer.app.cli.issue import issue
 from veritracer.app.cli.options import FLAGS, ReadOptions, amounts, flags_of, with_flags
+from veritracer.app.cli.serve import serve
+from veritracer.app.serve.settings import Settings
 from veritracer.errors import DataError
 from veritracer.options import ExplainOptions, IssueOptions
 
@@ -128,4 +131,32 @@ def test_a_group_of_our_own_has_one_flag_for_each_field() -> None:
 
 
 def test_flags_with_other_names_belong_to_fields() -> None:
-    assert set(FLAGS) <= {field.name for field in dataclasses.fields(IssueOptions)}
+    groups = IssueOptions, Settings
+    assert set(FLAGS) <= {field.name for group in groups for field in dataclasses.fields(group)}
+
+
+def test_the_service_has_a_flag_for_each_of_its_settings(tmp_path: Path) -> None:
+    assert given_by(Settings) == Settings()
+    given = ["--ledger", "l.db", "--window", "7", "--batch", "3", "--field", "institution=Bank, of Oz"]
+    given += [
+        "--allowed-host",
+        "bank.example,www.example",
+        "--codes",
+        str(tmp_path),
+        "--original",
+        "encrypted",
+    ]
+    assert given_by(Settings, *given, "--replace") == Settings(
+        ledger="l.db",
+        window=7.0,
+        batch_rows=3,
+        fields={"institution": "Bank, of Oz"},
+        allowed_hosts=("bank.example", "www.example"),
+        codes=tmp_path,
+        original="encrypted",
+        replace=True,
+    )
+    shown = {flag.name for flag in flags_of(Settings)}
+    hidden = {"model", "most_rows", "most_bytes", "body_timeout", "ledger_key"}
+    assert shown | hidden == {field.name for field in dataclasses.fields(Settings)}
+    assert shown <= set(inspect.signature(serve).parameters)

@@ -13,7 +13,7 @@ pytest.importorskip("fastapi")
 
 from serving_cases import CODES, save_all, served
 
-from veritracer.app.serve.app import Settings
+from veritracer.app.serve.settings import Settings
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +28,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Settings with a ledger."""
     return Settings(
-        saved / "model",
-        str(tmp_path_factory.mktemp("ledger") / "promises.db"),
+        model=saved / "model",
+        ledger=str(tmp_path_factory.mktemp("ledger") / "promises.db"),
         codes=saved / "codes.json",
         fields={"institution": "Bank of Examples"},
         timeout=120.0,  # a busy machine is no fault of the service

@@ -25,9 +25,10 @@ import uvicorn
 
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
-from veritracer.app.serve.app import JsonLines, Settings, create_app, server_config
+from veritracer.app.serve.app import JsonLines, create_app, server_config
 from veritracer.app.serve.models import Row
 from veritracer.app.serve.operations import deploy
+from veritracer.app.serve.settings import Settings
 
 CODES = {
     name: {"code": f"R{i}", "text": f"Your {name} stood in the way", "label": f"your {name}"}

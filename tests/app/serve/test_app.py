@@ -19,9 +19,10 @@ from serving_cases import logged
 
 from veritracer.app.cli import serve as verb
 from veritracer.app.serve import app as module
-from veritracer.app.serve.app import RequestMiddleware, Settings, create_app, serve
+from veritracer.app.serve.app import RequestMiddleware, create_app, serve
 from veritracer.app.serve.auth import Guard, add_key
-from veritracer.errors import LedgerError, ModelFileError, ServiceError
+from veritracer.app.serve.settings import Settings
+from veritracer.errors import DataError, LedgerError, ModelFileError, ServiceError
 
 
 def asked(app: Any, path: str = "/", *, told: bool = True) -> httpx.Response:
@@ -98,12 +99,12 @@ def test_a_process_refuses_another_model_than_the_audited_one(settings: Settings
 
 def test_limits_that_make_no_sense(saved: Path) -> None:
     for name, value, least in [("batch_rows", 0, "1"), ("timeout", 0.0, "0.1"), ("workers", 0, "1")]:
-        with pytest.raises(ServiceError, match=f"expected {name} of at least {least}, got {value}"):
-            Settings(saved / "model", **{name: value}).checked()
+        with pytest.raises(DataError, match=f"{name} to be greater than or equal to {least}, got {value}"):
+            Settings(model=saved / "model", **{name: value})
 
 
 def test_names_of_a_public_service(saved: Path) -> None:
-    public = Settings(saved / "model", host="0.0.0.0")
+    public = Settings(model=saved / "model", host="0.0.0.0")
     assert public.hosts == {"*"}
     assert replace(public, allowed_hosts=("bank.example",)).hosts == {"0.0.0.0", "bank.example"}
 
@@ -133,15 +134,17 @@ def test_the_verb_says_what_is_to_be_served(
     given: list[Settings] = []
     monkeypatch.setattr(module, "serve", lambda settings: given.append(settings) or 0)
     (tmp_path / "key").write_text("secret\n")
-    folder, options = str(saved / "model"), {"window": 7.0, "batch": 3, "field": ["institution=Bank"]}
+    folder, options = str(saved / "model"), {"window": 7.0, "batch_rows": 3, "fields": ["institution=Bank"]}
     with pytest.raises(typer.Exit) as ended:
-        verb.serve(folder, "l.db", **options, key_file=tmp_path / "key", allowed_host=["bank.example"])
+        verb.serve(
+            model=folder, ledger="l.db", **options, key_file=tmp_path / "key", allowed_hosts=["bank.example"]
+        )
     assert ended.value.exit_code == 0
     assert given == [
         Settings(
-            Path(folder),
-            "l.db",
-            window=0.007,
+            model=Path(folder),
+            ledger="l.db",
+            window=7.0,
             batch_rows=3,
             fields={"institution": "Bank"},
             ledger_key="secret",
@@ -155,9 +158,9 @@ def test_the_verb_refuses_what_cannot_be_served(saved: Path, tmp_path: Path) -> 
     with pytest.raises(ServiceError, match="expected a model to serve, got none"):
         verb.serve()
     with pytest.raises(ServiceError, match="expected API keys where others can reach the service"):
-        verb.serve(str(saved / "model"), host="0.0.0.0")
+        verb.serve(model=str(saved / "model"), host="0.0.0.0")
     with pytest.raises(ModelFileError, match="nothing"):
-        verb.serve(str(saved / "nothing"))
+        verb.serve(model=str(saved / "nothing"))
     with pytest.raises(ServiceError, match="expected a file for the key, got none"):
         verb.serve(add_key="desk", scopes=["decide"])
 

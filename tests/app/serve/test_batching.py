@@ -17,9 +17,9 @@ import pytest
 from serving_cases import model
 
 from recourse_tables import applicants
-from veritracer.app.serve.app import Settings
 from veritracer.app.serve.batching import GRACE, Batcher
 from veritracer.app.serve.operations import Job, Operations
+from veritracer.app.serve.settings import Settings
 from veritracer.errors import ServiceError
 
 SOON = 0.05
@@ -57,7 +57,7 @@ class Model:
 
 def limits(**chosen: Any) -> Settings:
     """Settings of a service that does not wait for company."""
-    return Settings(Path("model"), **{"window": 0.0, "batch_rows": 100, "queue_rows": 1000, **chosen})
+    return Settings(model=Path("model"), **{"window": 0.0, "batch_rows": 100, "queue_rows": 1000, **chosen})
 
 
 def run(use: Callable[[Batcher, Model], Awaitable[Any]], **chosen: Any) -> Any:
@@ -112,7 +112,7 @@ def test_a_batch_waits_while_others_join_it() -> None:
         assert await asyncio.gather(*(one(k) for k in range(8))) == list(range(8))
         return compute.sizes
 
-    assert run(use, window=0.1) == [8]
+    assert run(use, window=100.0) == [8]
 
 
 def test_kinds_are_computed_apart_and_the_longest_waiting_comes_first() -> None:
@@ -318,7 +318,7 @@ def test_answers_after_a_fault_are_those_of_a_fresh_process(operations: Operatio
 
     async def life(first: str) -> list[Any]:
         compute = Faulty(operations)
-        batcher = Batcher(compute, limits(window=0.001, batch_rows=16))
+        batcher = Batcher(compute, limits(window=1.0, batch_rows=16))
         batcher.start()
         try:
             if first == "slow start":  # the first batch of the process itself takes too long

@@ -20,12 +20,13 @@ pytest.importorskip("fastapi")
 from serving_cases import people
 
 import veritracer as vt
-from veritracer.app.serve.app import Settings, refusal_of
+from veritracer.app.serve.app import refusal_of
 from veritracer.app.serve.operations import Job, Operations, PromiseJob, deploy
+from veritracer.app.serve.settings import Settings
 from veritracer.errors import DeploymentError, LedgerError, ServiceError
 from veritracer.ledger import audit
 from veritracer.ledger.issuing import prepare
-from veritracer.ledger.records import Terms
+from veritracer.options import Terms
 
 PROMISED = 2
 
@@ -44,7 +45,7 @@ def issue(folder: Path, place: str, first: int = 0) -> None:
 
 
 def own(folder: Path, place: str | None, **choices: Any) -> Settings:
-    return Settings(folder, place, **choices)
+    return Settings(model=folder, ledger=place, **choices)
 
 
 def start(settings: Settings) -> str:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from serving_cases import served
 
-from veritracer.app.serve.app import Settings
+from veritracer.app.serve.settings import Settings
 
 
 @pytest.fixture(scope="module")

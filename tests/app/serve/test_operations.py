@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from serving_cases import people
 
-from veritracer.app.serve.app import Settings, refusal_of
+from veritracer.app.serve.app import refusal_of
 from veritracer.app.serve.models import NoticeOptions, row_model, row_of
 from veritracer.app.serve.operations import Job, Operations, PromiseJob
+from veritracer.app.serve.settings import Settings
 from veritracer.errors import NoticeError, ServiceError
 from veritracer.options import ExplainOptions
 

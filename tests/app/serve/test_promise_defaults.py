@@ -19,10 +19,9 @@ pytest.importorskip("fastapi")
 
 import veritracer as vt
 from processes import run_here
-from veritracer.app.serve.app import Settings
 from veritracer.app.serve.models import PromiseRequest
-from veritracer.ledger.records import Terms
-from veritracer.options import IssueOptions
+from veritracer.app.serve.settings import Settings
+from veritracer.options import IssueOptions, Terms
 
 DAY = 86_400.0
 NUMBER = count()
@@ -68,7 +67,7 @@ def by_a_command(*more: str) -> Callable[[Path, Path, Told], Told]:
 def by_the_service(saved: Path, ledger: Path, options: Told) -> Told:
     body = {"rows": list(HELPED), "ids": WHO, "options": options}
     key = {"Idempotency-Key": f"key-{next(NUMBER)}"}
-    with served(Settings(saved / "model", str(ledger))) as url:
+    with served(Settings(model=saved / "model", ledger=str(ledger))) as url:
         answer = httpx.post(f"{url}/v1/promises", json=body, headers=key, timeout=60)
     assert answer.status_code == 201, answer.text
     told = answer.json()
@@ -129,4 +128,4 @@ def test_the_defaults_are_stated_once() -> None:
         is IssueOptions.allow_duplicate
     )
     assert PromiseRequest.model_fields["allow_duplicate"].default is IssueOptions.allow_duplicate
-    assert Settings(Path("model")).expires == "365d"
+    assert Settings(model=Path("model")).expires == "365d"

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from serving_cases import people, served
 
-from veritracer.app.serve.app import Settings
+from veritracer.app.serve.settings import Settings
 
 sys.path.append(str(Path(__file__).parents[2] / "ledger"))
 from postgres_server import Server, binaries

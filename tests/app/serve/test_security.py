@@ -16,8 +16,8 @@ import pytest
 from serving_cases import logged, people, served
 
 from veritracer.app.serve import auth
-from veritracer.app.serve.app import Settings
 from veritracer.app.serve.auth import Guard, add_key
+from veritracer.app.serve.settings import Settings
 from veritracer.errors import ServiceError
 
 PARTS = ("expected", "received", "remedy")
@@ -189,9 +189,9 @@ def test_browsers_stay_with_tls(client: httpx.Client) -> None:
 def test_a_public_address_needs_keys(saved: Path) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):
         with pytest.raises(ServiceError, match="expected API keys"):
-            Settings(saved / "model", host=host).checked()
+            Settings(model=saved / "model", host=host).checked()
     for host in ("127.0.0.1", "::1", "localhost"):
-        Settings(saved / "model", host=host).checked()
+        Settings(model=saved / "model", host=host).checked()
 
 
 DEEP = "[" * 100_000

@@ -14,8 +14,8 @@ import pytest
 from serving_cases import people, served
 
 from optional import chromium
-from veritracer.app.serve.app import Settings
 from veritracer.app.serve.auth import add_key
+from veritracer.app.serve.settings import Settings
 
 BROWSER = chromium()
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")

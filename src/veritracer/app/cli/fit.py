@@ -26,6 +26,7 @@ from veritracer.app.cli.schema_options import (
 )
 from veritracer.errors import DataError, TrainingWarning, VeriTracerWarning, message
 from veritracer.files import writable, write_whole
+from veritracer.options import HOLDOUT, KAPPA
 from veritracer.threads import only_compute
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def fit(
     ] = None,
     kappa: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Size of the set of later models to certify for; by default 0.2."),
+        typer.Option(min=0.0, help=f"Size of the set of later models to certify for; by default {KAPPA}."),
     ] = None,
     panel: Annotated[
         bool,
@@ -75,7 +76,7 @@ def fit(
     ] = None,
     holdout: Annotated[
         float, typer.Option(help="Share of the rows to evaluate on; 0 skips the evaluation.")
-    ] = 0.2,
+    ] = HOLDOUT,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Passes over the rows; by default chosen by the training.")
     ] = None,

@@ -47,11 +47,12 @@ def issue(
     promises nothing twice. The last line is the head of the ledger: with a copy kept elsewhere, veritracer
     verify detects whether the end of the ledger was cut off or rewritten.
     """
-    from veritracer.tables.issuing import issue_table, terms_of  # here: it imports torch
+    from veritracer.ledger.issuing import check_terms  # here: these import torch
+    from veritracer.tables.issuing import issue_table
 
     if key_file is not None:
         options = replace(options, key=read_key(key_file))
-    terms_of(options)  # refused before the output is opened
+    check_terms(options)  # before the output is opened
     _check_places(table, rows.out)
     assert rows.out is not None
     known, keep = model_columns(model), rows.kept(options.ids)

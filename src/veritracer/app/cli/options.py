@@ -1,8 +1,8 @@
 """Options of the command line: one flag for each field of a group of options.
 
-``with_flags`` gives a command the flags of its parameters that are groups. Those of ``ExplainOptions`` and
-``IssueOptions`` come from the fields of these types; ``ReadOptions`` is here, and others are in ``runs`` and
-``schema_options``.
+``with_flags`` gives a command the flags of its parameters that are groups. Those of ``ExplainOptions``,
+``IssueOptions`` and the ``Settings`` of a service come from the fields of these types; ``ReadOptions`` is
+here, and others are in ``runs`` and ``schema_options``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ FLAGS = {
     "only_unfavourable": "--only-unfavourable/--all",
     "search_radius": "--radius/--no-radius",
     "ids": "--id-column",
+    "batch_rows": "--batch",
+    "queue_rows": "--queue",
+    "fields": "--field",
+    "allowed_hosts": "--allowed-host",
 }
 """Flags that are not called after their field. On the command line ``ids`` is the name of a column."""
 
@@ -134,20 +138,20 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
 
     A group is a dataclass. Typer sees the flags; the command receives the groups.
     """
-    groups: dict[str, Any] = {}
+    groups: dict[str, tuple[Any, list[str]]] = {}
     flags: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
         if dataclasses.is_dataclass(parameter.annotation):
-            groups[name] = parameter.annotation
-            flags += flags_of(parameter.annotation)
+            some = flags_of(parameter.annotation)
+            groups[name] = parameter.annotation, [flag.name for flag in some]
+            flags += some
         else:
             flags.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(command)
     def call(**given: Any) -> None:
-        for name, group in groups.items():
-            fields = [field.name for field in dataclasses.fields(group) if field.name in given]
-            given[name] = _group(group, {field: given.pop(field) for field in fields})
+        for name, (group, fields) in groups.items():
+            given[name] = _group(group, {field: given.pop(field) for field in fields if field in given})
         command(**given)
 
     call.__signature__ = inspect.Signature(flags)  # type: ignore[attr-defined]
@@ -158,10 +162,10 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
 def flags_of(group: Any) -> list[inspect.Parameter]:
     """Return the flag of each field of a group, as a parameter that Typer understands.
 
-    The fields of the group itself come before those that it inherits.
+    The fields of the group itself come before those that it inherits, in the order of its bases.
     """
-    inherited = {name for base in group.__mro__[1:] for name in inspect.get_annotations(base)}
-    fields = sorted(dataclasses.fields(group), key=lambda field: field.name in inherited)
+    bases = {name: k for k, base in enumerate(group.__mro__) for name in inspect.get_annotations(base)}
+    fields = sorted(dataclasses.fields(group), key=lambda field: bases[field.name])
     if hasattr(group, "__pydantic_fields__"):
         hints, known = get_type_hints(group), group.__pydantic_fields__
         shown = [field.name for field in fields if known[field.name].json_schema_extra != PYTHON_ONLY]
@@ -182,10 +186,13 @@ def _flag(name: str, hint: Any, field: FieldInfo) -> inspect.Parameter:
     """Derive a flag from the type, the bounds, the description and the default of an option."""
     kinds = set(_kinds(hint))
     default: Any = inspect.Parameter.empty if field.is_required() else field.default
-    more: dict[str, Any] = {"help": field.description}
+    more: dict[str, Any] = {"help": field.description, **_stated(field.json_schema_extra)}
     declared = FLAGS.get(name, f"--{name.replace('_', '-')}")
     if bool in kinds and default is True and name not in FLAGS:
         declared += f"/--no-{name.replace('_', '-')}"
+    elif Mapping in kinds and get_args(hint)[1] is str:
+        more["metavar"] = "NAME=TEXT"
+        hint, default = list[str] | None, None
     elif Mapping in kinds:
         example = next(iter(field.examples or ({},)))
         typed = ",".join(f"{key}={_written(value)}" for key, value in example.items())
@@ -206,6 +213,11 @@ def _flag(name: str, hint: Any, field: FieldInfo) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
+def _stated(extra: Any) -> dict[str, Any]:
+    """Return the place-holder and the environment variable that a field states for its flag."""
+    return {name: extra[name] for name in ("metavar", "envvar") if name in (extra or ())}
+
+
 def _written(value: Any) -> str:
     """Write the value of an example as it is typed."""
     return ":".join(f"{end:g}" for end in value) if isinstance(value, tuple) else f"{value:g}"
@@ -224,7 +236,9 @@ def _group(group: Any, given: dict[str, Any]) -> Any:
     hints = get_type_hints(group)
     for name, value in given.items():
         kinds = set(_kinds(hints[name]))
-        if Mapping in kinds:
+        if Mapping in kinds and get_args(hints[name])[1] is str:
+            given[name] = texts(FLAGS.get(name, f"--{name}"), value)
+        elif Mapping in kinds:
             ranges = tuple in set(_kinds(get_args(hints[name])[1]))
             given[name] = amounts(FLAGS.get(name, f"--{name}"), value, ranges=ranges)
         elif tuple in kinds:

@@ -15,10 +15,11 @@ from pydantic import BaseModel
 
 from veritracer import __version__
 from veritracer.app.serve import models as m
-from veritracer.app.serve.app import Settings, prometheus_text
+from veritracer.app.serve.app import prometheus_text
 from veritracer.app.serve.auth import Guard, Key, Scope, bearer_key
 from veritracer.app.serve.batching import Batcher
 from veritracer.app.serve.operations import Job, Operations, Plain, PromiseJob
+from veritracer.app.serve.settings import Settings
 from veritracer.errors import LedgerUnavailableError, VeriTracerWarning
 from veritracer.options import ExplainOptions
 

@@ -20,9 +20,8 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -41,11 +40,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.supervisors import Multiprocess
 
 from veritracer import __version__, errors
-from veritracer.app.serve.auth import is_loopback
 from veritracer.app.serve.batching import SECONDS
 from veritracer.app.serve.models import refused
+from veritracer.app.serve.settings import Settings
 from veritracer.errors import ServiceError, VeriTracerError, closest, message
-from veritracer.options import PROMISE_TERM
 
 MEDIA_TYPE = "application/problem+json"
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -60,107 +58,6 @@ START_TIMEOUT = 180
 """Seconds that a process may take to start, or to answer the supervisor's health check."""
 
 log = logging.getLogger("veritracer.serve")
-
-
-# ---------------------------------------------------------------- settings
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of a service.
-
-    Attributes
-    ----------
-    model
-        Folder of a saved model.
-    ledger
-        SQLite file or URL of the ledger; None serves no promises.
-    keys
-        File of API keys; None admits everybody, on a loopback address only.
-    host, port
-        Address to listen on.
-    workers
-        Processes.
-    window
-        Seconds without another request after which a batch is complete.
-    batch_rows, queue_rows, most_rows
-        Rows that are explained at once; rows that may wait (more are refused with 429); rows of one request.
-        A row for which several alternatives are searched counts as often.
-    time_budget
-        Seconds for the search of each batch, where the request does not say less.
-    timeout
-        Seconds after which a request is given up (504).
-    most_bytes, body_timeout
-        Size of the largest body, and seconds in which it must arrive.
-    codes
-        JSON file with the reason codes of notices.
-    fields
-        What every notice says: institution, contact, rights.
-    expires
-        Last day of promises where a request does not say: ``365d``, a date, or ``never``.
-    replace
-        Deploy this model in place of the one that was deployed last.
-    serve_broken
-        Reason to serve a model that breaks promises of the ledger; None refuses it.
-    original, ledger_key
-        How people's own rows are kept, and the key of encrypted ones.
-    allowed_hosts
-        Names of the service besides its address; ``*`` is any.
-    forwarded_allow_ips
-        Addresses of trusted proxies, as uvicorn takes them; None leaves it to its environment variable
-        ``FORWARDED_ALLOW_IPS``, and to 127.0.0.1 without that.
-    """
-
-    model: Path
-    ledger: str | None = None
-    keys: Path | None = None
-    host: str = "127.0.0.1"
-    port: int = 8080
-    workers: int = 1
-    window: float = 0.004
-    batch_rows: int = 256
-    queue_rows: int = 2048
-    most_rows: int = 1000
-    time_budget: float | None = None
-    timeout: float = 30.0
-    most_bytes: int = 2**20
-    body_timeout: float = 10.0
-    codes: Path | None = None
-    fields: Mapping[str, str] = field(default_factory=dict)
-    expires: str = f"{PROMISE_TERM.days}d"
-    replace: bool = False
-    serve_broken: str | None = None
-    original: str = "plain"
-    ledger_key: str | None = field(default=None, repr=False)
-    allowed_hosts: tuple[str, ...] = ()
-    forwarded_allow_ips: str | None = None
-
-    def checked(self) -> Settings:
-        """Return the settings; refuse a public address without keys, and limits that make no sense."""
-        if self.keys is None and not is_loopback(self.host):
-            remedy = "make a key with --add-key and pass --keys, or listen on 127.0.0.1"
-            received = f"{self.host} without any"
-            raise ServiceError(message("API keys where others can reach the service", received, remedy))
-        counts = ("workers", "batch_rows", "queue_rows", "most_rows")
-        least = {**dict.fromkeys(counts, 1.0), "most_bytes": 1024, "window": 0, "timeout": 0.1, "port": 0}
-        for name, lowest in least.items():
-            if not lowest <= getattr(self, name):
-                received = repr(getattr(self, name))
-                raise ServiceError(message(f"{name} of at least {lowest:g}", received, "give another one"))
-        if self.ledger is None and (self.replace or self.serve_broken is not None):
-            option = "--replace" if self.replace else "--serve-broken"
-            raise ServiceError(message(f"a ledger with {option}", "none", "add --ledger, or leave it out"))
-        if self.serve_broken is not None and not self.serve_broken.strip():
-            raise ServiceError(message("a reason with --serve-broken", "an empty one", "state it"))
-        return self
-
-    @property
-    def hosts(self) -> frozenset[str]:
-        """The names under which the service may be addressed; ``*`` among them is any."""
-        local = {"localhost", "127.0.0.1", "[::1]"} if is_loopback(self.host) else set()
-        if not local and not self.allowed_hosts:
-            return frozenset({"*"})
-        return frozenset({*local, self.host, *self.allowed_hosts})
 
 
 # ---------------------------------------------------------------- log and metrics

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import ipaddress
 import logging
 import re
 import secrets
@@ -26,6 +25,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from starlette.requests import Request
 
 from veritracer.app.serve.models import refused
+from veritracer.app.serve.settings import is_loopback
 from veritracer.errors import ServiceError, listing, message, unknown_name
 from veritracer.files import write_whole
 
@@ -45,7 +45,7 @@ log = logging.getLogger("veritracer.serve")
 
 
 class Key(BaseModel):
-    """What is kept of a key: the hash, the scopes, and the moment at which it expires."""
+    """The entry of a key in the file: the hash, the scopes, and the moment at which it expires."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -208,17 +208,3 @@ def basic_key(request: Request) -> str | None:
 def _client_of(request: Request) -> str:
     """Return the address of the client, which is the one that a trusted proxy names."""
     return request.client.host if request.client else ""
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach the address.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -28,8 +28,8 @@ from veritracer.app.serve.models import refused
 from veritracer.errors import ServiceError, VeriTracerError
 
 if TYPE_CHECKING:
-    from veritracer.app.serve.app import Settings
     from veritracer.app.serve.operations import Job
+    from veritracer.app.serve.settings import Settings
 
 Compute = Callable[[Sequence[Any], float], Sequence[Any]]
 """Reply to jobs of one kind by a deadline, in their order; an exception as a reply refuses its request."""
@@ -186,7 +186,7 @@ class Batcher:
     async def _complete_kind(self) -> Any:
         """Return the kind of the request that has waited longest, once its batch is complete."""
         kind, group = min(self._groups.items(), key=lambda pair: pair[1][0].since)
-        window = self.settings.window
+        window = self.settings.window / 1000
         while not self._closed and sum(one.job.cost for one in group) < self.settings.batch_rows:
             complete = min(group[-1].since + window, group[0].since + LONGEST * window)
             if (left := complete - time.monotonic()) <= 0:

@@ -40,16 +40,16 @@ from veritracer.errors import (
 )
 from veritracer.formatting import is_missing, to_python
 from veritracer.ledger.issuing import prepare
-from veritracer.ledger.records import Terms, promised_rows
+from veritracer.ledger.records import promised_rows
 from veritracer.ledger.requests import Issued, Request
 from veritracer.models.network import threshold_logit
-from veritracer.options import ExplainOptions, IssueOptions
+from veritracer.options import ExplainOptions, Terms
 from veritracer.search.outcomes import Outcome
 from veritracer.threads import only_compute
 from veritracer.times import parse_expiry
 
 if TYPE_CHECKING:
-    from veritracer.app.serve.app import Settings
+    from veritracer.app.serve.settings import Settings
 
 Plain = dict[str, Any]
 Reply = Plain | VeriTracerError
@@ -96,7 +96,7 @@ class PromiseJob(Job):
     content: str
     choose: Sequence[int] | None = None
     expires: str | None = None
-    allow_duplicate: bool = IssueOptions.allow_duplicate
+    allow_duplicate: bool = Terms.allow_duplicate
     preview: str | None = None
 
     def request(self, response: Plain | None = None) -> Request:
@@ -305,9 +305,9 @@ class Operations:
     def _write(self, job: PromiseJob, chosen: Counterfactuals) -> Issued:
         """Issue promises of counterfactuals."""
         terms = Terms(
-            parse_expiry(job.expires or self.settings.expires),
-            self.settings.original,  # type: ignore[arg-type]  # checked by the terms
-            self.settings.ledger_key,
+            expires=parse_expiry(job.expires or self.settings.expires),
+            original=self.settings.original,
+            key=self.settings.ledger_key,
             allow_duplicate=job.allow_duplicate,
         )
         model = self.model
@@ -374,13 +374,13 @@ class Operations:
 
     @cached_property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """The range of each number in the training data."""
+        """Return the range of each number in the training data."""
         pairs = zip(self.model.schema_.features, self.encoding.fitted, strict=True)
         return {feature.name: (fitted.low, fitted.high) for feature, fitted in pairs if feature.is_numeric}
 
     @cached_property
     def card(self) -> Plain:
-        """What the model is and what it reads, in plain values."""
+        """Describe the model and what it reads, in plain values."""
         return {
             "method": self.model.method,
             "kappa": self.model.settings_.kappa,
@@ -459,7 +459,7 @@ def _chosen(found: Counterfactuals, part: slice, choose: Sequence[int] | None) -
 
 def _response(chosen: Counterfactuals, promised: NDArray[np.intp]) -> Plain:
     """Return what a retry is told beside the promises themselves; it names nobody."""
-    could, left = promised_rows(chosen, IssueOptions.uncertified), np.ones(len(chosen), dtype=bool)
+    could, left = promised_rows(chosen, Terms.uncertified), np.ones(len(chosen), dtype=bool)
     left[promised] = False
     return {
         "rows": chosen.row[promised].tolist(),
