@@ -271,7 +271,7 @@ class ReferenceData:
         undone = torch.where(columns, x[row], x_cf[row])
         side = torch.where(favourable, 1.0, -1.0).to(x)
         before, after, with_it, without = (
-            side[some] * self.panel.vote(points).to(x)
+            side[some] * torch.cat([self.panel.vote(part) for part in torch.split(points, CHUNK)]).to(x)
             for points, some in ((x, slice(None)), (x_cf, slice(None)), (alone, row), (undone, row))
         )
         harmful = with_it < before[row] - HARM
