@@ -134,6 +134,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.gaming
 	$(BIN)/python -m benchmarks.truth
 	$(BIN)/python -m benchmarks.small_tables
+	$(BIN)/python -m benchmarks.bundled_tables
 	$(BIN)/python -m benchmarks.panel
 	$(BIN)/python -m benchmarks.panel_attack
 	$(BIN)/python -m benchmarks.kappa

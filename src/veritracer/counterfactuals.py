@@ -189,6 +189,15 @@ class Counterfactuals:
         """Return the number of features that change."""
         return self.encoding.changed(self.x_cf, self.x).sum(-1).numpy()
 
+    @cached_property
+    def doubtful(self) -> NDArray[np.bool_]:
+        """Return a mask (n, n_features) of the changes that the panel's teachers expect to do harm.
+
+        Such a change lowers their vote if it is made alone, and adds nothing to the other changes.
+        """
+        wanted = torch.from_numpy(~self.favourable)
+        return self.reference.doubtful(self.encoding, self.x, self.x_cf, wanted).numpy()
+
     def select(self, rows: NDArray[np.intp]) -> Counterfactuals:
         """Return the counterfactuals at these positions."""
         some = torch.from_numpy(rows)

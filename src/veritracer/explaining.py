@@ -29,11 +29,12 @@ from veritracer.search.outcomes import (
     Outcome,
     Outcomes,
     disagreed,
+    doubted,
     implausible,
     impossible,
     outcomes_of,
 )
-from veritracer.search.polish import alternatives, limit_changes
+from veritracer.search.polish import Accepted, alternatives, limit_changes, undo_changes
 from veritracer.search.problem import SearchProblem, certified_region, cost_weights
 from veritracer.search.prototypes import search_toward_prototypes
 from veritracer.search.reference import INLIER, ReferenceData
@@ -119,6 +120,10 @@ class Explanation:
         certificates = self._certify(problem, shown.x_cf, valid, deadline)
         clear = today.clear[solutions.row]
         outcome, reason = outcomes_of(problem, clear, shown, certificates, self.options)
+        doubtful = self._doubtful(problem, shown.x_cf)
+        for i in (doubtful.any(-1) & valid).nonzero().squeeze(-1).tolist():
+            names = [self.encoding.schema.names[k] for k in doubtful[i].nonzero().squeeze(-1).tolist()]
+            reason[i] += doubted(names)
         for i, sentence in refused.items():
             outcome[i], reason[i] = Outcome.UNMET, sentence
         original = whole.iloc[solutions.row.cpu().numpy()]
@@ -266,16 +271,43 @@ class Explanation:
             return assess(problem, problem.legal(self._begin(problem)))._replace(row=rows)
 
         def solver(part: SearchProblem) -> Solutions:
-            return self._solve(part, expired)
+            return self._with_less_harm(part, self._solve(part, expired), expired)
 
         solutions = self._at_smaller_kappas(problem, solver(problem), solver)
         if self.options.n > 1:
-            solutions = alternatives(problem, solutions, self.options.n, solver)
+            solutions = alternatives(problem, solutions, self.options.n, solver, self._accepts(problem))
         return solutions._replace(
             row=rows[solutions.row], complete=torch.full_like(solutions.complete, not expired())
         )
 
     def _solve(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
+        """Return the best point of each row, without changes that it does not need."""
+        solutions = self._best(problem, expired)
+        return undo_changes(problem, solutions, self._still_accepted(problem, solutions.x_cf))
+
+    def _with_less_harm(
+        self, problem: SearchProblem, solutions: Solutions, expired: Callable[[], bool]
+    ) -> Solutions:
+        """Search rows with doubtful changes once more, with the direction of these changes closed.
+
+        The second result counts if it is proved, accepted, and has fewer doubtful changes.
+        """
+        doubtful = self._doubtful(problem, solutions.x_cf)
+        rows = (doubtful.any(-1) & solutions.proved).nonzero().squeeze(-1)
+        if len(rows) == 0 or expired():
+            return solutions
+        closed = problem.select(rows).without_moves(doubtful[rows], solutions.x_cf[rows])
+        second = self._solve(closed, expired)
+        fewer = self._doubtful(closed, second.x_cf).sum(-1) < doubtful[rows].sum(-1)
+        some = (second.proved & fewer).nonzero().squeeze(-1)
+        some = some[self._accepts(closed)(second.x_cf[some], some)]
+        return solutions.replace(rows[some], second.select(some))
+
+    def _doubtful(self, problem: SearchProblem, x_cf: Tensor) -> Tensor:
+        """Return a mask (n, n_features) of the changes that the panel expects to do harm."""
+        return self.reference.doubtful(problem.encoding, problem.x, x_cf, problem.sign < 0)
+
+    def _best(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
         """Return the best point of each row: by enumeration if its legal rows are few, else by search."""
         if self._has_prototypes or self.options.plausibility:
             return self._searched(problem, expired)
@@ -319,18 +351,49 @@ class Explanation:
 
     def _toward_prototypes(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
         """Return counterfactuals near prototypes that the panel accepts; failing that, the closest ones."""
-        favourable = problem.sign < 0
-
-        def accepted(points: Tensor, rows: Tensor) -> Tensor:
-            passed = self.reference.panel_accepts(points, favourable[rows])
-            if self.options.plausible:
-                factor = self.reference.outlier_factor(points, favourable[rows])
-                passed &= torch.from_numpy(factor <= INLIER).to(passed.device)
-            return passed
-
-        solutions = search_toward_prototypes(problem, self.reference, accepted, expired=expired)
+        solutions = search_toward_prototypes(problem, self.reference, self._accepts(problem), expired=expired)
         rows = (~solutions.proved).nonzero().squeeze(-1)
         return solutions.merge(rows, self._closest(problem.select(rows), expired)) if len(rows) else solutions
+
+    def _accepts(self, problem: SearchProblem) -> Accepted:
+        """Return the acceptance test: by the panel's teachers and, if it is required, by plausibility.
+
+        Held-out members are never consulted, so that their agreement stays independent.
+        """
+
+        def accepted(points: Tensor, rows: Tensor) -> Tensor:
+            return (self._margin(problem, points, rows) >= 0) & self._inlying(problem, points, rows)
+
+        return accepted
+
+    def _still_accepted(self, problem: SearchProblem, x_cf: Tensor) -> Accepted:
+        """Return a test if points are as acceptable as ``x_cf`` (n, d).
+
+        Where the teachers accept ``x_cf``, they must accept the point; elsewhere their margin must not fall.
+        Where plausibility is required, an inlier must stay one.
+        """
+        everybody = torch.arange(len(x_cf), device=x_cf.device)
+        least = self._margin(problem, x_cf, everybody).clamp(max=0)
+        outlying = ~self._inlying(problem, x_cf, everybody)
+
+        def accepted(points: Tensor, rows: Tensor) -> Tensor:
+            passed = self._margin(problem, points, rows) >= least[rows]
+            return passed & (self._inlying(problem, points, rows) | outlying[rows])
+
+        return accepted
+
+    def _margin(self, problem: SearchProblem, points: Tensor, rows: Tensor) -> Tensor:
+        """Return the margin of the panel's teachers at points of these rows; 0 without a panel."""
+        if self.reference.panel is None:
+            return torch.zeros_like(problem.sign[rows])
+        return self.reference.panel_margin(points, problem.sign[rows] < 0)
+
+    def _inlying(self, problem: SearchProblem, points: Tensor, rows: Tensor) -> Tensor:
+        """Return a mask of the points that are plausible enough; all are, unless it is required."""
+        if not self.options.plausible:
+            return torch.ones_like(rows, dtype=torch.bool)
+        factor = self.reference.outlier_factor(points, problem.sign[rows] < 0)
+        return torch.from_numpy(factor <= INLIER).to(points.device)
 
     def _closest(self, problem: SearchProblem, expired: Callable[[], bool]) -> Solutions:
         """Return the closest certified counterfactuals, without a look at the panel."""

@@ -504,3 +504,39 @@ def test_what_can_not_move_by_itself_is_refused() -> None:
     assert Schema.infer(frame, "ok", yearly={"age": (0, 1)})["age"].yearly == (0.0, 1.0)
     with pytest.raises(SchemaError, match="a column in yearly"):
         Schema.infer(frame, "ok", yearly={"aeg": (0, 1)})
+
+
+@pytest.mark.parametrize(("better", "action"), [("higher", "increase_only"), ("lower", "decrease_only")])
+def test_advice_goes_only_the_better_way(better: str, action: str) -> None:
+    income = Feature("income", "integer", lower=0, upper=9, better=better)
+    assert income.action == action
+    assert Feature("income", "integer", better=better, action="immutable").action == "immutable"
+    schema = Schema([income], "ok", "yes", "no")
+    assert Schema.from_json(schema.to_json()) == schema
+    assert schema.unconstrained()["income"].action == "free"
+    encoding = Encoding.fit(schema, pd.DataFrame({"income": range(10)}))
+    lower, upper = encoding.limits(encoding.encode(pd.DataFrame({"income": [4]})))
+    assert (float(lower) == 0.0) == (better == "lower")
+    assert (float(upper) == 1.0) == (better == "higher")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"kind": "integer", "better": "higher", "action": "decrease_only"}, "allows better='higher'"),
+        ({"kind": "integer", "better": "lower", "action": "increase_only"}, "allows better='lower'"),
+        ({"kind": "categorical", "categories": ["a", "b"], "better": "higher"}, "have an order"),
+        ({"kind": "integer", "better": "more"}, "'higher' or 'lower'"),
+    ],
+)
+def test_a_better_direction_that_makes_no_sense_is_refused(arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        Feature("income", **arguments)
+
+
+def test_better_directions_are_stated_while_inferring() -> None:
+    frame = pd.DataFrame({"income": [300, 500] * 50, "age": [30, 40] * 50, "ok": ["no", "yes"] * 50})
+    schema = Schema.infer(frame, "ok", "yes", better={"income": "higher"})
+    assert schema["income"].action == "increase_only"
+    with pytest.raises(SchemaError, match="incme"):
+        Schema.infer(frame, "ok", "yes", better={"incme": "higher"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pandas as pd
 import torch
@@ -48,12 +49,12 @@ def posed(seed: int, kappa: float = 0.05) -> tuple[SearchProblem, Tensor]:
     return SearchProblem.of(encoding, models, x, sign, price, CoveredRegion(still, still, still)), every
 
 
-def best_of_all(problem: SearchProblem, every: Tensor) -> Tensor:
-    """The lowest objective of any legal row that IBP proves, for each person; infinite where none is."""
+def best_of_all(problem: SearchProblem, every: Tensor, methods: Sequence[str] = ("ibp",)) -> Tensor:
+    """The lowest objective of any legal row with a proof, for each person; infinite where none is."""
     lowest = []
     for i in range(len(problem)):
         part = problem.select(torch.full((len(every),), i))
         legal = (problem.encoding.project(every, part.x) == every).all(-1)
-        proved = (part.worst_logit(every) < 0) & legal
+        proved = (part.worst_logit(every, methods) < 0) & legal
         lowest.append(torch.where(proved, part.objective(every), torch.inf).min())
     return torch.stack(lowest)

@@ -61,12 +61,32 @@ def test_fewer_changes_are_kept_to() -> None:
         assert bool((found.worst_logit[found.proved] < 0).all())
 
 
+def _everything(points: Tensor, rows: Tensor) -> Tensor:
+    return torch.ones_like(rows, dtype=torch.bool)
+
+
+def test_accepted_alternatives_come_before_cheaper_ones() -> None:
+    problem, _ = posed(0, kappa=0.01)
+    first = problem.encoding.owner == 0
+
+    def accepted(points: Tensor, rows: Tensor) -> Tensor:
+        return (points[:, first] == problem.x[rows][:, first]).all(-1)
+
+    found = closest(problem, [from_itself])
+    options = alternatives(problem, found, 3, lambda part: closest(part, [from_itself]), accepted)
+    passed = accepted(options.x_cf, options.row)
+    assert bool((options.proved & ~passed).any())
+    for row in range(len(problem)):
+        order = passed[(options.row == row) & options.proved].tolist()
+        assert order == sorted(order, reverse=True)
+
+
 def test_alternatives_change_different_features() -> None:
     several = 0
     for seed in range(6):
         problem, _ = posed(seed, kappa=0.01)
         found = closest(problem, [from_itself])
-        options = alternatives(problem, found, 3, lambda part: closest(part, [from_itself]))
+        options = alternatives(problem, found, 3, lambda part: closest(part, [from_itself]), _everything)
         assert torch.equal(options.row, options.row.sort().values)
         for row in range(len(problem)):
             mine = options.select((options.row == row).nonzero().squeeze(-1))

@@ -17,7 +17,11 @@ Value = StrictBool | StrictInt | StrictFloat | StrictStr
 Kind = Literal["continuous", "integer", "ordinal", "categorical", "binary"]
 Policy = Literal["impute", "category", "refuse"]
 Action = Literal["free", "immutable", "increase_only", "decrease_only"]
+Better = Literal["higher", "lower"]
 Display = Literal["auto", "exact"]
+
+_ONLY: dict[str | None, Action] = {"higher": "increase_only", "lower": "decrease_only"}
+"""The one-way action of each value of ``better``."""
 
 
 def is_number(value: object) -> bool:
@@ -52,6 +56,9 @@ class Feature(BaseModel):
         (a value of its own), or ``refuse``.
     missing_codes : values that mean "missing"; each is encoded separately.
     action : ``free``, ``immutable``, ``increase_only`` or ``decrease_only``.
+    better : ``higher`` or ``lower``: the values that are good in the world, whatever a model has learned.
+        Advice goes only that way: a ``free`` action becomes ``increase_only`` or ``decrease_only``, and the
+        opposite action is an error.
     limit : largest change of a number, as a share of the person's own value: 0.3 is up to 30 %.
     yearly : drift within a year, from least to most: ``(0, 1)`` for an age in years, ``(0, 12)`` for months
         in a job. Certificates cover it unless the option ``drift`` is given.
@@ -74,6 +81,7 @@ class Feature(BaseModel):
     missing: Policy = "refuse"
     missing_codes: tuple[Value, ...] = ()
     action: Action = "free"
+    better: Better | None = None
     limit: float | None = None
     yearly: tuple[float, float] | None = None
     display_step: float | Display = "auto"
@@ -92,6 +100,7 @@ class Feature(BaseModel):
         missing: Policy = "refuse",
         missing_codes: Iterable[Value] = (),
         action: Action = "free",
+        better: Better | None = None,
         limit: float | None = None,
         yearly: Iterable[float] | None = None,
         display_step: float | Display = "auto",
@@ -108,7 +117,8 @@ class Feature(BaseModel):
                 categories=_values(name, "categories", categories),
                 missing=missing,
                 missing_codes=_values(name, "missing_codes", missing_codes),
-                action=action,
+                action=_ONLY[better] if action == "free" and better in _ONLY else action,
+                better=better,
                 limit=to_python(limit),
                 yearly=None if yearly is None else tuple(map(float, _values(name, "yearly", yearly))),
                 display_step=to_python(display_step),
@@ -125,6 +135,7 @@ class Feature(BaseModel):
         self._check_limit()
         self._check_yearly()
         self._check_format()
+        self._check_better()
         if self.kind == "categorical" and self.action in ("increase_only", "decrease_only"):
             raise self._error(
                 "a one-way action only where values have an order",
@@ -160,6 +171,22 @@ class Feature(BaseModel):
 
     def _error(self, expected: str, received: str, remedy: str) -> SchemaError:
         return SchemaError(message(f"{expected} (feature {self.name!r})", received, remedy))
+
+    def _check_better(self) -> None:
+        if self.better is None:
+            return
+        if self.kind == "categorical":
+            raise self._error(
+                "better only where values have an order",
+                f"better={self.better!r} for a categorical feature",
+                "list its levels in order (ordinal={name: [...]}), or leave better out",
+            )
+        if self.action not in (_ONLY[self.better], "immutable"):
+            raise self._error(
+                f"an action that allows better={self.better!r}",
+                f"action={self.action!r}",
+                "remove one of the two: advice goes only the better way",
+            )
 
     def _check_limit(self) -> None:
         if self.limit is not None and not (self.is_numeric and 0 <= self.limit < math.inf):

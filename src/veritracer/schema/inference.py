@@ -11,6 +11,7 @@ of the schema overrides it.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import shlex
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from veritracer.errors import DataError, SchemaError, message, unknown_name
 from veritracer.formatting import to_python, to_python_list
-from veritracer.schema.feature import Feature, Kind, Policy, Value, is_number
+from veritracer.schema.feature import Better, Feature, Kind, Policy, Value, is_number
 from veritracer.schema.number_formats import (
     PLAIN,
     Ambiguous,
@@ -69,6 +70,21 @@ _WORDS: dict[str, str] = {
 }
 _KNOWN = {word: kind for kind, words in _WORDS.items() for word in words.split()}
 
+_BETTER_WORDS: dict[Better, str] = {
+    "higher": "income incomes salary wage wages earnings savings deposits einkommen gehalt revenu salaire "
+    "epargne ingresos ingreso renda reddito inkomen",
+    "lower": "delinquency delinquencies delinquent delinq arrears overdue default defaults missed_payments "
+    "missed_payment late_payments late_payment past_due bankruptcies bankruptcy",
+}
+_BETTER = {word: better for better, words in _BETTER_WORDS.items() for word in words.split()}
+
+# A ratio to income, or the time since a default, is not better in the same direction.
+_DERIVED = frozenset(
+    {"ago", "change", "code", "days", "debt", "duration", "last", "months", "never", "no", "of", "pct"}
+    | {"per", "percent", "percentage", "rate", "ratio", "recent", "share", "since", "source", "time", "to"}
+    | {"type", "verified", "without", "years"}
+)
+
 # The age of a thing is nobody's age.
 _THINGS = frozenset(
     {"account", "accounts", "asset", "building", "business", "car", "card", "company", "contract", "credit"}
@@ -96,13 +112,17 @@ class Hints:
     missing: Mapping[str, Policy] | Policy | None
     missing_codes: Mapping[str, Sequence[Value]]
     number_formats: Mapping[str, str]
+    better: Mapping[str, Better]
     max_categories: int
 
     def mentions(self, name: str) -> bool:
         """Return True if a hint mentions a column, which is then never left out."""
         groups = (*self.actions.values(), *self.kinds.values(), self.ordinal, self.ranges, self.steps)
         policies = self.missing if isinstance(self.missing, Mapping) else ()
-        return any(name in group for group in (*groups, self.missing_codes, self.number_formats, policies))
+        return any(
+            name in group
+            for group in (*groups, self.missing_codes, self.number_formats, self.better, policies)
+        )
 
 
 Content = Literal["whole numbers", "numbers", "booleans", "text", "mixed"]
@@ -143,6 +163,7 @@ def features(
         "missing": policies,
         "missing_codes": hints.missing_codes,
         "number_formats": hints.number_formats,
+        "better": hints.better,
     }
     for setting, names in settings.items():
         _known(names, frame.columns, setting)
@@ -238,6 +259,7 @@ def _feature(
         missing=policy,
         missing_codes=codes,
         action=cast(Any, "immutable" if protected else action or "free"),
+        better=hints.better.get(name),
         number_format=text.writing.example if numeric and text is not None and text.writing else None,
         note=note,
     )
@@ -578,6 +600,20 @@ def characteristic(name: str) -> str | None:
         if kind is not None and not (kind == "age" and _THINGS.intersection(words)):
             return kind
     return None
+
+
+def better_of(name: str) -> Better | None:
+    """Return which values are better in the world, where the name of a column leaves no doubt, else None.
+
+    >>> better_of("annual_income"), better_of("missedPayments"), better_of("debt_to_income")
+    ('higher', 'lower', None)
+    """
+    words = words_of(name)
+    if _DERIVED.intersection(words):
+        return None
+    pairs = [f"{first}_{second}" for first, second in itertools.pairwise(words)]
+    found = {_BETTER[word] for word in (*words, *pairs) if word in _BETTER}
+    return found.pop() if len(found) == 1 else None
 
 
 def words_of(name: str) -> list[str]:

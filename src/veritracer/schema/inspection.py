@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from veritracer.errors import DataError, listing
 from veritracer.formatting import format_percent, format_value
 from veritracer.schema.feature import Feature, Value, is_number
-from veritracer.schema.inference import LeftOut, words_of
+from veritracer.schema.inference import LeftOut, better_of, words_of
 from veritracer.schema.labels import two
 from veritracer.schema.schema import Schema
 
@@ -37,6 +37,9 @@ MOST_ROWS = 50_000
 """Maximum number of evenly spread rows on which columns are compared with the labels."""
 
 RARE_CLASS = 0.05
+
+CHANCE = 3.0
+"""Standard errors from zero above which a rank correlation is not due to chance."""
 
 _CODES = (-1, -9, -99, -999, -9999, 99, 999, 9999, 99999, 999999)
 _TARGETS = frozenset(
@@ -58,6 +61,7 @@ class Topic(StrEnum):
     CONTRADICTIONS = "contradicting labels"
     LABELS = "missing labels"
     RARE_CLASS = "rare class"
+    BETTER = "better direction"
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ def findings(frame: pd.DataFrame, schema: Schema) -> list[Finding]:
     y = frame[schema.target] if schema.target in frame.columns else None
     if y is not None:
         found += [*_of_labels(y, schema), *_leakage(frame, y, schema)]
+    found += _directions(frame, y, schema)
     return [*found, *_of_rows(frame, schema, y)]
 
 
@@ -187,6 +192,48 @@ def _leakage(frame: pd.DataFrame, y: pd.Series[Any], schema: Schema) -> Iterator
             seen = f"predicts the label by itself (AUC {found:.3f})"
             remedy = "if it was recorded after the decision, --ignore it"
             yield Finding(Topic.LEAKAGE, feature.name, seen, remedy)
+
+
+def _directions(frame: pd.DataFrame, y: pd.Series[Any] | None, schema: Schema) -> Iterator[Finding]:
+    """Propose ``better`` for well-known names; find where the data contradict a direction."""
+    for feature in schema.features:
+        proposed = better_of(feature.name) if feature.action == "free" and feature.is_numeric else None
+        better = feature.better or proposed
+        if better is None:
+            continue
+        rank = _rank_correlation(feature, frame[feature.name], y, schema)
+        opposite = "lower" if better == "higher" else "higher"
+        if rank is not None and (rank < 0) == (better == "higher"):
+            seen = f"better={better}, but rows with the wanted label have {opposite} values"
+            remedy = "check what it measures, and for whom, before advice goes either way"
+            yield Finding(
+                Topic.BETTER,
+                feature.name,
+                f"{seen} (rank correlation {format_value(round(rank, 2))})",
+                remedy,
+            )
+        elif feature.better is None:
+            seen = f"{better} values are better in the world, as its name suggests"
+            remedy = f"--better {feature.name}={better} keeps advice from going the other way"
+            yield Finding(Topic.BETTER, feature.name, seen, remedy)
+
+
+def _rank_correlation(
+    feature: Feature, column: pd.Series[Any], y: pd.Series[Any] | None, schema: Schema
+) -> float | None:
+    """Return the rank correlation of a column with the favourable label; None if chance could explain it."""
+    if y is None or schema.favourable is None or not _has_two(y):
+        return None
+    if feature.is_numeric:
+        values = numbers_of(feature, column)
+    else:
+        values = column.map({value: i for i, value in enumerate(feature.categories)}).to_numpy(np.float64)
+    present = np.isfinite(values) & y.notna().to_numpy()
+    favourable = (y == schema.favourable).to_numpy()[present]
+    if min(favourable.sum(), (~favourable).sum()) < FEWEST_LABELS or len(np.unique(values[present])) < 2:
+        return None
+    rank = float(np.corrcoef(pd.Series(values[present]).rank(), favourable)[0, 1])
+    return rank if abs(rank) * np.sqrt(present.sum()) > CHANCE else None
 
 
 def _alone(feature: Feature, column: pd.Series[Any], favourable: NDArray[np.bool_]) -> float:

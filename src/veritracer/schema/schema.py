@@ -18,7 +18,7 @@ from veritracer.errors import DataWarning, SchemaError, TargetError, listing, me
 from veritracer.files import check_keys, envelope, read_json
 from veritracer.formatting import format_value, to_python
 from veritracer.schema import inference, labels, tables
-from veritracer.schema.feature import Action, Feature, Kind, Policy, Value, is_number, schema_error
+from veritracer.schema.feature import Action, Better, Feature, Kind, Policy, Value, is_number, schema_error
 from veritracer.schema.inference import left_out_message
 from veritracer.schema.labels import Convention
 
@@ -97,6 +97,7 @@ class Schema(BaseModel):
         ignore: Iterable[str] = (),
         max_categories: int = 1000,
         yearly: Mapping[str, Sequence[float]] | None = None,
+        better: Mapping[str, Better] | None = None,
     ) -> Self:
         """Infer a schema from ``frame``; arguments override the inference for the columns they name.
 
@@ -107,6 +108,8 @@ class Schema(BaseModel):
         numbers; ``number_formats={"income": "1.234,5"}`` states a format by its form of 1234.5. Identifiers
         and dates of a DataFrame are left out with a warning unless an argument names them; ``ignore`` leaves
         out others. ``ignored`` has both, because later tables may contain them.
+        ``better={"income": "higher", "debts": "lower"}`` states what is good in the world: advice goes only
+        that way.
 
         The favourable label is never guessed: without ``favourable`` both labels stay None, unless they are a
         well-known pair such as approved and denied (``veritracer.schema.labels.WELL_KNOWN``).
@@ -130,6 +133,7 @@ class Schema(BaseModel):
             missing=missing,
             missing_codes=missing_codes or {},
             number_formats=number_formats or {},
+            better=better or {},
             max_categories=max_categories,
         )
         table, ignored = tables.table(frame), dict.fromkeys(ignore, "as requested")
@@ -294,7 +298,7 @@ class Schema(BaseModel):
         """Return the schema as JSON text that :meth:`from_json` reads back exactly, types included."""
         content = {**envelope(_FORMAT, _VERSION), **self.model_dump()}
         for entry in content["features"]:  # unset fields are omitted
-            for field in ("limit", "number_format", "yearly"):
+            for field in ("better", "limit", "number_format", "yearly"):
                 if entry[field] is None:
                     del entry[field]
         if not self.ignored:
@@ -354,12 +358,13 @@ class Schema(BaseModel):
 
 def _unconstrained(feature: Feature) -> Feature:
     if feature.is_numeric:
-        return feature.replace(kind="continuous", step=None, display_step="exact", action="free")
+        kind = {"kind": "continuous", "step": None, "display_step": "exact"}
+        return feature.replace(**kind, action="free", better=None)
     if feature.kind == "ordinal" and all(is_number(value) for value in feature.categories):
         numbers = [float(value) for value in feature.categories]
         ends = {"lower": min(numbers), "upper": max(numbers), "display_step": "exact"}
-        return feature.replace(kind="continuous", categories=(), action="free", **ends)
-    return feature.replace(action="free")
+        return feature.replace(kind="continuous", categories=(), action="free", better=None, **ends)
+    return feature.replace(action="free", better=None)
 
 
 def _range(feature: Feature) -> str:

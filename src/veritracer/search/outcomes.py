@@ -171,6 +171,12 @@ def disagreed(share: float) -> str:
     return f"{Outcome.UNMET.value}: {share:.0%} of the held-out independent models accept it"
 
 
+def doubted(names: Sequence[str]) -> str:
+    """Describe the changes of a counterfactual that the panel expects to do harm; added to its reason."""
+    harm = "does harm by itself and adds nothing to the others"
+    return f"; but independent models expect that the change of {listing(names)} {harm}"
+
+
 def implausible(factor: float) -> str:
     """Describe why a counterfactual that is an outlier is withheld."""
     unlike = "it is unlike the people who have the wanted label"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from veritracer.proving import CASCADE
 from veritracer.search.linearised import Solutions, assess
 from veritracer.search.problem import SearchProblem
 
@@ -33,43 +34,70 @@ SMALLEST_GAIN = 1e-4
 Accepted = Callable[[Tensor, Tensor], Tensor]
 """Return a mask of the points (m, d), of these rows of a problem (m,), that pass an acceptance test."""
 
-_Moves = Callable[[SearchProblem, Tensor, Tensor], Tensor]
-"""Return the points (k * m, d) that points (m, d) can move to, each in the one feature that is marked."""
-
 
 def polish(problem: SearchProblem, solutions: Solutions) -> Solutions:
     """Return the points after the moves that keep them proved and make them cheaper."""
-    return _moved(problem, solutions, _undone_or_smaller, lambda points, rows: torch.ones_like(rows).bool())
-
-
-def undo_changes(problem: SearchProblem, solutions: Solutions, accepted: Accepted) -> Solutions:
-    """Return the points without the changes that are not needed for the proof and the acceptance.
-
-    A change is undone as a whole or not at all: halves of changes lead to the edge of the acceptance.
-    """
-    return _moved(problem, solutions, _undone, accepted)
-
-
-def _moved(problem: SearchProblem, solutions: Solutions, moves: _Moves, accepted: Accepted) -> Solutions:
     best = solutions
     rows = solutions.proved.nonzero().squeeze(-1)
     for _ in range(MOST_MOVES):
         if len(rows) == 0:
             break
-        names = rows
-
-        def still(points: Tensor, some: Tensor, names: Tensor = names) -> Tensor:
-            return accepted(points, names[some])
-
-        moved, helped = _best_move(problem.select(rows), best.select(rows), moves, still)
+        moved, helped = _best_move(problem.select(rows), best.select(rows))
         best = best.merge(rows, moved)
         rows = rows[helped]
     return best
 
 
-def _undone(problem: SearchProblem, p: Tensor, marked: Tensor) -> Tensor:
-    """Return the points (m, d) with the columns of one feature (m, d) as the person has them."""
-    return torch.where(marked, problem.x, p)
+def undo_changes(problem: SearchProblem, solutions: Solutions, accepted: Accepted) -> Solutions:
+    """Return the proved points without the changes that neither the proof nor the acceptance needs.
+
+    Each point is then 1-minimal: without any single one of its changes, no bound proves it, or it is not
+    accepted. A change is undone as a whole or not at all, the most expensive one first: halves of changes
+    lead to the edge of the acceptance. Objectives are those of ``problem``.
+    """
+    x_cf, rows = solutions.x_cf, solutions.proved.nonzero().squeeze(-1)
+    some = rows
+    while len(some) > 0:
+        fewer, helped = _undo_one(problem.select(some), x_cf[some], some, accepted)
+        x_cf = x_cf.index_copy(0, some, fewer)
+        some = some[helped]
+    rows = (x_cf != solutions.x_cf).any(-1).nonzero().squeeze(-1)
+    worst = problem.select(rows).worst_logit(x_cf[rows], CASCADE)
+    return solutions._replace(
+        x_cf=x_cf,
+        objective=torch.where(solutions.proved, problem.objective(x_cf), torch.inf),
+        worst_logit=solutions.worst_logit.index_copy(0, rows, worst),
+    )
+
+
+def _undo_one(
+    problem: SearchProblem, x_cf: Tensor, names: Tensor, accepted: Accepted
+) -> tuple[Tensor, Tensor]:
+    """Undo the most expensive needless change of each point; return the points, and a mask of those with one.
+
+    ``names`` are the rows that ``accepted`` knows the points by.
+    """
+    row, feature = problem.encoding.changed(x_cf, problem.x).nonzero(as_tuple=True)
+    part = problem.select(row)
+    tries = torch.where(_columns_of(problem, feature), part.x, x_cf[row])
+    fine = part.worst_logit(tries, CASCADE) < 0
+    fine[fine.clone()] = accepted(tries[fine], names[row[fine]])
+    cost = torch.where(fine, part.cost(tries), torch.inf)
+    lowest = torch.full_like(problem.sign, torch.inf).scatter_reduce(0, row, cost, "amin")
+    first = _first_of(fine & (cost == lowest[row]), row, len(problem))
+    helped = first < len(row)
+    return torch.where(helped.unsqueeze(-1), tries[first.clamp(max=len(row) - 1)], x_cf), helped
+
+
+def _columns_of(problem: SearchProblem, feature: Tensor) -> Tensor:
+    """Return a mask (m, d) of the columns of each of these features (m,)."""
+    return problem.encoding.owner.to(feature.device) == feature.unsqueeze(-1)
+
+
+def _first_of(chosen: Tensor, row: Tensor, n: int) -> Tensor:
+    """Return the position of the first chosen entry of each row, (n,); the number of entries if none."""
+    position = torch.where(chosen, torch.arange(len(row), device=row.device), len(row))
+    return torch.full((n,), len(row), device=row.device).scatter_reduce(0, row, position, "amin")
 
 
 def _undone_or_smaller(problem: SearchProblem, p: Tensor, marked: Tensor) -> Tensor:
@@ -80,16 +108,13 @@ def _undone_or_smaller(problem: SearchProblem, p: Tensor, marked: Tensor) -> Ten
     less = torch.where(number, p + share * (x - p), p)
     less = problem.encoding.snap(less, x, p > x).flatten(0, 1)
     back = torch.where(marked, problem.encoding.step_back(p, x), p)
-    return torch.cat([_undone(problem, p, marked), less, back])
+    return torch.cat([torch.where(marked, x, p), less, back])
 
 
-def _best_move(
-    problem: SearchProblem, solutions: Solutions, moves: _Moves, accepted: Accepted
-) -> tuple[Solutions, Tensor]:
+def _best_move(problem: SearchProblem, solutions: Solutions) -> tuple[Solutions, Tensor]:
     """Return each row after its best proved move, and a mask of the rows that had one."""
-    owner = problem.encoding.owner.to(solutions.x_cf.device)
     row, feature = problem.encoding.changed(solutions.x_cf, problem.x).nonzero(as_tuple=True)
-    tries = moves(problem.select(row), solutions.x_cf[row], owner == feature.unsqueeze(-1))
+    tries = _undone_or_smaller(problem.select(row), solutions.x_cf[row], _columns_of(problem, feature))
     rows = row.repeat(len(tries) // max(len(row), 1))
     many = problem.select(rows)
     objective = many.objective(tries)
@@ -97,18 +122,14 @@ def _best_move(
     tries, rows, objective = tries[new], rows[new], objective[new]
     many = many.select(new.nonzero().squeeze(-1))
     worst = many.worst_logit(tries)
-    proved = worst < 0
-    proved[worst < 0] = accepted(tries[worst < 0], rows[worst < 0])
-    objective = torch.where(proved, objective, torch.inf)
+    objective = torch.where(worst < 0, objective, torch.inf)
     lowest = torch.full_like(solutions.objective, torch.inf).scatter_reduce(0, rows, objective, "amin")
     # Of equally good moves the first: the order of the list decides, not that of the other rows.
-    chosen = (objective == lowest[rows]) & torch.isfinite(objective)
-    position = torch.where(chosen, torch.arange(len(rows), device=rows.device), len(rows))
-    first = torch.full_like(lowest, len(rows), dtype=torch.long).scatter_reduce(0, rows, position, "amin")
+    first = _first_of((objective == lowest[rows]) & torch.isfinite(objective), rows, len(problem))
     some = first < len(rows)
-    take = first.clamp(max=max(len(rows) - 1, 0))
     if len(rows) == 0:
         return solutions, some
+    take = first.clamp(max=len(rows) - 1)
     moved = solutions._replace(
         x_cf=tries[take],
         objective=torch.where(some, objective[take], torch.inf),
@@ -161,21 +182,31 @@ def _largest(worth: Tensor, count: int) -> Tensor:
 class _Option:
     """A counterfactual of one row, the features it changes, and those that it was not allowed to."""
 
+    accepted: bool
     objective: float
     x_cf: Tensor
     worst_logit: Tensor
     changed: frozenset[int]
     closed: frozenset[int]
 
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Return the sort key: accepted ones first, the cheapest of them first."""
+        return not self.accepted, self.objective
 
-def alternatives(problem: SearchProblem, solutions: Solutions, n: int, solver: Solver) -> Solutions:
-    """Return up to n counterfactuals of each row, cheapest first, each with other features changed.
 
+def alternatives(
+    problem: SearchProblem, solutions: Solutions, n: int, solver: Solver, accepted: Accepted
+) -> Solutions:
+    """Return up to n counterfactuals of each row, each with other features changed.
+
+    Accepted ones come first, and the cheapest of them first.
     The next one is the cheapest of those found when the features of the ones before it are forbidden one at a
     time; its own are forbidden in turn after that (Murty's scheme for the k best solutions).
     """
     everybody = range(len(problem))
-    chosen = [[option] for option in _options(problem, solutions, [frozenset()] * len(problem))]
+    first = _options(problem, solutions, [(row, frozenset()) for row in everybody], accepted)
+    chosen = [[option] for option in first]
     waiting: list[list[_Option]] = [[] for _ in everybody]
     for _ in range(n - 1):
         branches = [
@@ -184,15 +215,16 @@ def alternatives(problem: SearchProblem, solutions: Solutions, n: int, solver: S
             if chosen[row][-1].objective < float("inf")
             for feature in sorted(chosen[row][-1].changed)[:WIDEST]
         ]
-        for (row, _closed), option in zip(branches, _branch(problem, branches, solver), strict=True):
+        options = _branch(problem, branches, solver, accepted)
+        for (row, _closed), option in zip(branches, options, strict=True):
             waiting[row].append(option)
         for row in everybody:
             seen = {option.changed for option in chosen[row]}
             new = [o for o in waiting[row] if o.changed not in seen and o.objective < float("inf")]
             if new:
-                chosen[row].append(min(new, key=lambda option: option.objective))
+                chosen[row].append(min(new, key=lambda option: option.rank))
     # A counterfactual found on the way may be cheaper than the first: the search is local.
-    ranked = [sorted(options, key=lambda option: option.objective) for options in chosen]
+    ranked = [sorted(options, key=lambda option: option.rank) for options in chosen]
     flat = [option for options in ranked for option in options]
     rows = solutions.row.new_tensor([row for row in everybody for _ in ranked[row]])
     numbers = solutions.row.new_tensor([number for options in ranked for number in range(len(options))])
@@ -205,7 +237,10 @@ def alternatives(problem: SearchProblem, solutions: Solutions, n: int, solver: S
 
 
 def _branch(
-    problem: SearchProblem, branches: list[tuple[int, frozenset[int]]], solver: Solver
+    problem: SearchProblem,
+    branches: list[tuple[int, frozenset[int]]],
+    solver: Solver,
+    accepted: Accepted,
 ) -> list[_Option]:
     """Search the given rows with the given features forbidden, all in one batch."""
     if not branches:
@@ -215,18 +250,26 @@ def _branch(
     open_ = part.changeable
     for position, (_, closed) in enumerate(branches):
         open_[position, sorted(closed)] = False
-    return _options(part, solver(part.with_features(open_)), [closed for _, closed in branches])
+    return _options(part, solver(part.with_features(open_)), branches, accepted)
 
 
-def _options(problem: SearchProblem, solutions: Solutions, closed: list[frozenset[int]]) -> list[_Option]:
+def _options(
+    problem: SearchProblem,
+    solutions: Solutions,
+    branches: list[tuple[int, frozenset[int]]],
+    accepted: Accepted,
+) -> list[_Option]:
+    """Return the solution of each branch: a row, and the features that were forbidden."""
     changed = problem.encoding.changed(solutions.x_cf, problem.x)
+    passed = accepted(solutions.x_cf, torch.tensor([row for row, _ in branches], device=problem.x.device))
     return [
         _Option(
+            bool(passed[i]),
             float(solutions.objective[i]),
             solutions.x_cf[i],
             solutions.worst_logit[i],
             frozenset(changed[i].nonzero().squeeze(-1).tolist()),
-            closed[i],
+            closed,
         )
-        for i in range(len(problem))
+        for i, (_, closed) in enumerate(branches)
     ]

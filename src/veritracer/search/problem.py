@@ -222,6 +222,19 @@ class SearchProblem:
             upper=torch.where(fixed, self.x, self.upper),
         )
 
+    def without_moves(self, features: Tensor, x_cf: Tensor) -> SearchProblem:
+        """Return the same problem, in which these features (n, n_features) cannot move as in ``x_cf``.
+
+        Numbers stay on the other side of ``x``, or at ``x``; a category that ``x_cf`` changes to is closed.
+        """
+        closed = features[:, self.encoding.owner.to(features.device)]
+        numeric = self.encoding.numeric.to(self.x.device)
+        return replace(
+            self,
+            lower=torch.where(closed & numeric & (x_cf < self.x), self.x, self.lower),
+            upper=torch.where(closed & (x_cf > self.x), self.x, self.upper),
+        )
+
     def legal(self, x_cf: Tensor) -> Tensor:
         """Return the legal row next to each proposal, inside the bounds, with fixed features as they are."""
         changeable = self.changeable

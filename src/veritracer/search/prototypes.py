@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from veritracer.search.linearised import Solutions, assess
-from veritracer.search.polish import Accepted, undo_changes
+from veritracer.search.polish import Accepted
 from veritracer.search.problem import SearchProblem
 from veritracer.search.reference import ReferenceData, nearest_of
 from veritracer.search.solve import anchored_search
@@ -42,8 +42,7 @@ def search_toward_prototypes(
     """Return certified counterfactuals near prototypes; rows without a prototype stay without a proof.
 
     Most rows are searched with a small weight near one of the nearest prototypes. Rows whose result is not
-    accepted are searched closer to one that the panel accepts; failing that, they get this prototype itself,
-    less every change that can be undone.
+    accepted are searched closer to one that the panel accepts; failing that, they get this prototype itself.
     """
     anchor = nearest_prototypes(problem, reference)
     solutions, passed = anchored_search(problem, anchor, WEIGHTS[:1], accepted, expired=expired)
@@ -61,10 +60,9 @@ def search_toward_prototypes(
     last = (~passed & acceptable).nonzero().squeeze(-1)
     if len(last) == 0 or expired():
         return solutions
-    here, prototype = part.select(last), anchor[last]
-    passed = still(prototype, last)
-    fewer = undo_changes(here, assess(here, prototype), lambda points, some: still(points, last[some]))
-    return solutions.replace(rows[last[passed]], fewer.select(passed))
+    passed = still(anchor[last], last)
+    prototype = assess(part.select(last), anchor[last])
+    return solutions.replace(rows[last[passed]], prototype.select(passed))
 
 
 def nearest_prototypes(problem: SearchProblem, reference: ReferenceData) -> Tensor:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 MARGIN = float(np.log(0.65 / 0.35))
 """Margin at which half of a panel accepts a row, in logits: 65 % of its vote."""
 
+HARM = 0.01
+"""Change of the panel's vote above which a change of a person does harm, or is needed."""
+
 INLIER = 1.5
 """Largest local outlier factor, among rows of the wanted label, of a plausible row."""
 
@@ -251,6 +254,29 @@ class ReferenceData:
     def panel_accepts(self, x_cf: Tensor, favourable: Tensor) -> Tensor:
         """Return a mask of the rows that both halves of the panel's teachers decide as wanted."""
         return self.panel_margin(x_cf, favourable) >= 0
+
+    @torch.no_grad()
+    def doubtful(self, encoding: Encoding, x: Tensor, x_cf: Tensor, favourable: Tensor) -> Tensor:
+        """Return a mask (n, n_features) of the changes that the panel's teachers expect to do harm.
+
+        Made alone at ``x``, such a change lowers their vote for the wanted label by more than ``HARM``, and
+        undoing it at ``x_cf`` does not lower it by more than that. Without a panel there is none.
+        """
+        changed = encoding.changed(x_cf, x)
+        if self.panel is None or not bool(changed.any()):
+            return torch.zeros_like(changed)
+        row, feature = changed.nonzero(as_tuple=True)
+        columns = encoding.owner.to(x.device) == feature.unsqueeze(-1)
+        alone = torch.where(columns, x_cf[row], x[row])
+        undone = torch.where(columns, x[row], x_cf[row])
+        side = torch.where(favourable, 1.0, -1.0).to(x)
+        before, after, with_it, without = (
+            side[some] * torch.cat([self.panel.vote(part) for part in torch.split(points, CHUNK)]).to(x)
+            for points, some in ((x, slice(None)), (x_cf, slice(None)), (alone, row), (undone, row))
+        )
+        harmful = with_it < before[row] - HARM
+        needless = without >= after[row] - HARM
+        return changed.index_put((row, feature), harmful & needless)
 
     def agreement(self, x_cf: Tensor, favourable: Tensor) -> NDArray[np.float64]:
         """Return the share (n,) of held-out members that decide as wanted; NaN without a panel."""

@@ -127,8 +127,8 @@ def _say_how_to_go_on(found: Inspection, what: str, given: SchemaOverrides) -> N
     say(*("  " + shlex.join(["veritracer", *command]) for command in commands), wrap=False)
     say(
         "To change what was inferred: --immutable, --increase-only, --decrease-only, --free, --ignore, "
-        "--number-format, or edit the schema that fit writes beside the model and pass it back with "
-        "--schema (docs/how-to/describe-a-table.md).",
+        "--better, --number-format, or edit the schema that fit writes beside the model and pass it back "
+        "with --schema (docs/how-to/describe-a-table.md).",
     )
 
 

@@ -68,6 +68,14 @@ class SchemaOverrides(ReadOptions):
             help="Columns that may change, although they look protected or would be left out.",
         ),
     ] = None
+    better: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--better",
+            metavar="NAME=higher|lower",
+            help="Which values are good in the world; advice goes only that way. Once for each column.",
+        ),
+    ] = None
     ignore: Ignore = None
     id_column: IdColumn = None
     number_format: Annotated[
@@ -94,19 +102,35 @@ class SchemaOverrides(ReadOptions):
     @functools.cached_property
     def formats(self) -> dict[str, str]:
         """Return how columns write 1234.5."""
-        found: dict[str, str] = {}
-        for part in self.number_format or ():
-            name, equals, example = part.rpartition("=")
-            if not equals or not name.strip():
-                remedy = "write --number-format 'income=1.234,5'"
-                raise DataError(message("a column and how it writes 1234.5", repr(part), remedy))
-            found[name.strip()] = example
-        return found
+        remedy = "write --number-format 'income=1.234,5'"
+        return _by_column(self.number_format, "a column and how it writes 1234.5", remedy)
+
+    @functools.cached_property
+    def directions(self) -> dict[str, str]:
+        """Return which values of columns are better."""
+        remedy = "write --better income=higher"
+        return _by_column(self.better, "a column and 'higher' or 'lower'", remedy)
+
+    @property
+    def hints(self) -> dict[str, Any]:
+        """Return the arguments of ``Schema.infer``."""
+        return {**self.actions, "number_formats": self.formats, "better": self.directions}
 
     @property
     def named(self) -> set[str]:
         """Return the columns whose action was stated."""
         return {name for columns in self.actions.values() for name in columns}
+
+
+def _by_column(parts: Sequence[str] | None, expected: str, remedy: str) -> dict[str, str]:
+    """Read statements of the form NAME=VALUE."""
+    found: dict[str, str] = {}
+    for part in parts or ():
+        name, equals, value = part.rpartition("=")
+        if not equals or not name.strip():
+            raise DataError(message(expected, repr(part), remedy))
+        found[name.strip()] = value
+    return found
 
 
 def ignored(ignore: Sequence[str] | None, id_column: str | None) -> dict[str, str]:
@@ -140,8 +164,7 @@ def read_labelled(
         y = frame[chosen]
         wanted = None if given.favourable is None else _label(given.favourable, y)
         if known is None:
-            hints: dict[str, Any] = {**given.actions, "number_formats": given.formats}
-            known = vt.Schema.infer(frame, chosen, wanted, **hints)
+            known = vt.Schema.infer(frame, chosen, wanted, **given.hints)
         found = _with_labels(known, chosen, y, wanted)
     notes = tuple(str(warning.message) for warning in noticed)
     return LabelledTable(found.ignoring(given.ignored), frame.drop(columns=chosen), y, notes)
@@ -172,9 +195,7 @@ def read_inspected(table: str, given: SchemaOverrides) -> Inspection:
         wanted = _label(given.favourable, frame[given.target])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # what is left out is among the findings
-        found = inspect_table(
-            frame, given.target, favourable=wanted, number_formats=given.formats, **given.actions
-        )
+        found = inspect_table(frame, given.target, favourable=wanted, **given.hints)
     return replace(found, schema=found.schema.ignoring(given.ignored))
 
 
@@ -208,6 +229,7 @@ def _target(given: SchemaOverrides, known: Schema | None, schema: Path | None) -
     """Return the target; refuse options that contradict the schema or each other."""
     overriding = [option for option, columns in given.actions.items() if columns]
     overriding += ["number_format"] if given.formats else []
+    overriding += ["better"] if given.directions else []
     if known is not None and overriding:
         received = f"--schema and --{overriding[0].replace('_', '-')}"
         remedy = "edit the feature in the schema"
