@@ -56,7 +56,7 @@ def statsmodels() -> ModuleType:
         import statsmodels as package
     except ModuleNotFoundError:
         raise SystemExit(
-            "expected the package statsmodels, got an install without it; pip install 'veritracer[bench]'"
+            "expected the package statsmodels, got an install without it; pip install 'veritracer[judges]'"
         ) from None
     return package
 
