@@ -224,10 +224,9 @@ def _rank_correlation(
     """Return the rank correlation of a column with the favourable label; None if chance could explain it."""
     if y is None or schema.favourable is None or not _has_two(y):
         return None
-    if feature.is_numeric:
-        values = numbers_of(feature, column)
-    else:
-        values = column.map({value: i for i, value in enumerate(feature.categories)}).to_numpy(np.float64)
+    positions = {value: i for i, value in enumerate(feature.categories)}
+    numbers = numbers_of(feature, column) if feature.is_numeric else column.map(positions)
+    values = np.asarray(numbers, dtype=np.float64)
     present = np.isfinite(values) & y.notna().to_numpy()
     favourable = (y == schema.favourable).to_numpy()[present]
     if min(favourable.sum(), (~favourable).sum()) < FEWEST_LABELS or len(np.unique(values[present])) < 2:
