@@ -274,6 +274,7 @@ def test_what_is_odd_is_found_and_named() -> None:
         (Topic.LEAKAGE, "word"),
         (Topic.LEAKAGE, "early"),
         (Topic.CONSTANT, "always"),
+        (Topic.BETTER, "income"),
         (Topic.VARIANTS, "case"),
         (Topic.CODE, "code"),
         (Topic.MANY_CATEGORIES, "shop"),
