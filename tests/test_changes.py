@@ -22,7 +22,6 @@ from veritracer.app.notices import render_notice
 from veritracer.changes import describe_change, region_of
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError
-from veritracer.options import yearly_drift
 from veritracer.schema import Feature, Schema
 
 NUMBER = r"(-?[\d,]+(?:\.\d+)?)"
@@ -338,4 +337,5 @@ def test_what_a_year_brings_is_covered_where_the_schema_says_so() -> None:
     )
     assert model.recourse(again).explain(X[:2], drift={"age": 0}).drift == {"age": 0.0}
     assert not model.explain(X[:2]).drift
-    assert yearly_drift(again, 2.1) == {"age": (0.0, 3.0)}
+    assert model.recourse(again).explain(X[:2], term="2y").drift == {"age": (0.0, 2.0)}
+    assert not model.recourse(again).explain(X[:2], term=None).drift

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 import veritracer as vt
 from recourse_tables import SCHEMA, applicants
 from veritracer.errors import DataError
-from veritracer.options import ExplainOptions, IssueOptions, yearly_drift
+from veritracer.options import ExplainOptions, IssueOptions, drift_within, promise_end
 from veritracer.search.outcomes import Outcome
 
 FIELDS = {field.name: field for field in dataclasses.fields(ExplainOptions)}
@@ -25,6 +26,7 @@ FLAGS = ["only_unfavourable", "plausible", "extremes", "refine", "search_radius"
 MAPPINGS = ["cost", "limits", "drift"]
 NAMES = ["immutable"]
 CHOICES = ["effort"]
+TERMS = ["term"]
 INF, NAN = float("inf"), float("nan")
 
 
@@ -33,7 +35,7 @@ def encoding() -> vt.Encoding:
 
 
 def test_every_option_is_in_one_of_the_tables_of_this_module() -> None:
-    assert sorted(FIELDS) == sorted([*NUMBERS, *COUNTS, *FLAGS, *MAPPINGS, *NAMES, *CHOICES])
+    assert sorted(FIELDS) == sorted([*NUMBERS, *COUNTS, *FLAGS, *MAPPINGS, *NAMES, *CHOICES, *TERMS])
 
 
 @pytest.mark.parametrize("options", [ExplainOptions, IssueOptions])
@@ -202,9 +204,52 @@ def test_the_drift_of_the_schema_is_added() -> None:
     features = [f.model_copy(update={"yearly": (0, 1)} if f.name == "age" else {}) for f in SCHEMA.features]
     schema = SCHEMA.model_copy(update={"features": features})
     fitted = vt.Encoding.fit(schema, applicants(60, seed=1)[0])
-    assert yearly_drift(schema, 2.1) == {"age": (0, 3)}
+    assert drift_within(schema, timedelta(days=767)) == {"age": (0, 3)}
+    assert drift_within(schema, timedelta(days=1)) == {"age": (0, 1)}
+    assert drift_within(schema, timedelta(0)) == {}
     assert ExplainOptions(drift={"savings": 1.0}).checked(fitted).drift == {"age": (0.0, 1.0), "savings": 1.0}
     assert ExplainOptions(drift={"age": 5.0}).checked(fitted).drift == {"age": 5.0}
+    assert ExplainOptions(term="2y").checked(fitted).drift == {"age": (0.0, 2.0)}
+    assert ExplainOptions(term=None).checked(fitted).drift == {}
+
+
+def test_a_drift_is_rounded_outwards_to_the_grid() -> None:
+    savings = vt.Feature("savings", "integer", step=100, yearly=(-50, 250))
+    assert savings.drift_within(timedelta(days=365)) == (-100, 300)
+    assert savings.drift_within(timedelta(days=1)) == (-100, 100)
+    months = vt.Feature("months", "continuous", yearly=(0, 12))
+    assert months.drift_within(timedelta(days=73)) == pytest.approx((0, 2.4))
+    assert vt.Feature("income", "integer").drift_within(timedelta(days=73)) == (0, 0)
+
+
+@pytest.mark.parametrize("term", ["365d", "1y", timedelta(days=365)])
+def test_a_term_is_kept_as_text_in_days(term: str | timedelta) -> None:
+    assert ExplainOptions(term=term).term == ExplainOptions().term == "365d"
+    assert ExplainOptions(term=term).duration == timedelta(days=365)
+
+
+@pytest.mark.parametrize("term", [None, "0d", timedelta(0)])
+def test_no_term_covers_the_shown_values(term: str | timedelta | None) -> None:
+    assert ExplainOptions(term=term).term is None
+
+
+@pytest.mark.parametrize("term", ["7 years", "-1d", 365, timedelta(days=-1)])
+def test_bad_terms_are_refused(term: Any) -> None:
+    with pytest.raises(DataError, match="a duration"):
+        ExplainOptions(term=term)
+
+
+def test_promises_end_within_their_term() -> None:
+    required = {"ids": ["a"], "ledger": "x.db"}
+    assert IssueOptions(**required).end == timedelta(days=365)
+    shorter = IssueOptions(**required, expires=timedelta(days=30))
+    assert shorter.end == timedelta(days=30)
+    assert shorter.of_explain().term == "30d"
+    assert IssueOptions(**required, term="2y").end == timedelta(days=730)
+    with pytest.raises(DataError, match="expires within the term of 365d, got 730d — state term='730d' too"):
+        IssueOptions(**required, expires=timedelta(days=730))
+    with pytest.raises(DataError, match="a term, or expires="):
+        promise_end("term", None)
 
 
 # ---------------------------------------------------------------- signatures

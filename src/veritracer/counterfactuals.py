@@ -73,6 +73,9 @@ class Counterfactuals:
     agreement
         The share of the panel's held-out members that decide as requested; NaN without a counterfactual or a
         panel.
+    months
+        The whole months of the term for which each counterfactual is certified: all of them where it is
+        ``certified``, else the most for which a proof was found.
     encoding, reference, options
         The encoding, the training rows and panel beside the model, and the options of the call.
     """
@@ -89,6 +92,7 @@ class Counterfactuals:
     row: NDArray[np.int64]
     alternative: NDArray[np.int64]
     agreement: NDArray[np.float64]
+    months: NDArray[np.int64]
     encoding: Encoding
     reference: ReferenceData
     options: ExplainOptions
@@ -406,6 +410,7 @@ def document(found: Counterfactuals) -> dict[str, Any]:
         "threshold": found.threshold,
         "overshoot": found.overshoot,
         "drift": dict(found.drift),
+        "term": found.options.term,
         "model_digest": found.model_digest,
         "encoding_digest": found.encoding_digest,
     }

@@ -343,7 +343,8 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         ledger
             A ``Ledger``, its path, or the URL of its database.
         expires
-            Duration or last day of the promises, 365 days by default; None for promises without an end.
+            Duration or last day of the promises, the end of the ``term`` by default. A shorter duration
+            shortens the term; None, for promises without an end, needs a schema without ``yearly``.
         original
             Storage of people's own rows: ``"plain"``, ``"encrypted"`` with ``key``, or a ``"commitment"``.
         uncertified
@@ -361,6 +362,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
         from veritracer.ledger import open_ledger
 
         check_is_fitted(self, "classifier_")
+        end = options.end
         found = self.recourse()._explain(self._checked(X), options.of_explain())
         with open_ledger(options.ledger) as place:
             issued = place.issue(
@@ -368,7 +370,7 @@ class VeriTraCER(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sciki
                 self.classifier_,
                 ids=options.ids,
                 threshold=self.threshold_,
-                expires=options.expires,
+                expires=end,
                 now=options.now,
                 original=options.original,
                 key=options.key,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from veritracer.certificate import CHUNK, Certificates, certify
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.encoding import Encoding
 from veritracer.models.param_sets import ParamSet
-from veritracer.options import ExplainOptions
+from veritracer.options import ExplainOptions, drift_within
 from veritracer.proving import CASCADE, Decisions, decide
 from veritracer.schema import Schema
 from veritracer.search.exact import closest_linear, countable, exhaustive, is_linear
@@ -32,18 +33,23 @@ from veritracer.search.outcomes import (
     implausible,
     impossible,
     outcomes_of,
+    proved_for,
 )
 from veritracer.search.polish import alternatives, limit_changes
-from veritracer.search.problem import SearchProblem, certified_region, cost_weights
+from veritracer.search.problem import CoveredRegion, SearchProblem, certified_region, cost_weights
 from veritracer.search.prototypes import search_toward_prototypes
 from veritracer.search.reference import INLIER, ReferenceData
 from veritracer.search.solve import Start, anchor_to_data, closest
+from veritracer.times import month_length, whole_months
 
 NEIGHBOURS = 8
 """Nearest training rows that are compared for the start of a row."""
 
 FALLBACK_KAPPAS = (0.8, 0.5, 0.2, 0.0)
 """Shares of kappa tried for rows that cannot be certified at kappa itself."""
+
+Spans = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""How far a feature may change below and above people's own values (n,), in raw units."""
 
 
 @dataclass(frozen=True)
@@ -84,18 +90,25 @@ class Explanation:
     def _problem(self, table: Any, x: Tensor, sign: Tensor) -> SearchProblem:
         """Return the problem of all rows, inside the quantile bounds and each person's own limits."""
         problem = self._unlimited(x, sign)
+        moves = _ageing(self.encoding, self.options.duration)
+        if moves:
+            problem = problem.with_bounds(*_within(self.encoding, table, x, moves))
         if not self.options.refine:
             return problem
         if self.reference.quantile_bounds is not None and not self.options.extremes:
             problem = self.reference.quantile_bounds.applied_to(problem)
-        shares = _shares(self.encoding.schema, self.options.limits)
-        return problem.with_bounds(*_own_limits(self.encoding, table, x, shares)) if shares else problem
+        limits = _limits(self.encoding, self.options.limits)
+        return problem.with_bounds(*_within(self.encoding, table, x, limits)) if limits else problem
 
     def _unlimited(self, x: Tensor, sign: Tensor) -> SearchProblem:
         """Return the problem of the rows, inside the bounds of the schema alone."""
         weights = cost_weights(self.encoding, self.options.cost).to(x)
-        region = certified_region(self.encoding, self.options.overshoot, self.options.drift)
-        return SearchProblem.of(self.encoding, self.param_set, x, sign, weights, region)
+        return SearchProblem.of(
+            self.encoding, self.param_set, x, sign, weights, self._region(self.options.drift)
+        )
+
+    def _region(self, drift: Mapping[str, float | Sequence[float]]) -> CoveredRegion:
+        return certified_region(self.encoding, self.options.overshoot, drift)
 
     def _conclude(
         self, table: Any, x: Tensor, today: Decisions, solutions: Solutions, deadline: float
@@ -121,8 +134,41 @@ class Explanation:
         outcome, reason = outcomes_of(problem, clear, shown, certificates, self.options)
         for i, sentence in refused.items():
             outcome[i], reason[i] = Outcome.UNMET, sentence
+        months = self._months(problem, shown.x_cf, certificates)
+        for i in np.flatnonzero((months > 0) & ~certificates.certified).tolist():
+            reason[i] += proved_for(int(months[i]))
         original = whole.iloc[solutions.row.cpu().numpy()]
-        return self._result((original, frame), problem, shown, certificates, (outcome, reason))
+        return self._result((original, frame), problem, shown, certificates, (outcome, reason), months)
+
+    def _months(self, problem: SearchProblem, x_cf: Tensor, certificates: Certificates) -> NDArray[np.int64]:
+        """Return the whole months of the term for which each counterfactual is certified, (n,).
+
+        Where it is not certified for the whole term, the most months with a proof are searched by bisection.
+        """
+        schema, drift = self.encoding.schema, self.options.drift
+        most = whole_months(self.options.duration)
+        months = np.where(certificates.certified, most, 0)
+        ageing = drift_within(schema, self.options.duration)
+        shorter = {name for name, moves in ageing.items() if drift[name] == moves}  # others are the caller's
+        rows = np.flatnonzero(certificates.valid & ~certificates.certified)
+        if not shorter or len(rows) == 0:
+            return months
+        regions = []
+        for month in range(most + 1):
+            then = drift_within(schema, month_length(month))
+            regions.append(self._region({**drift, **{name: then.get(name, 0.0) for name in shorter}}))
+        overshoot, down, up = (torch.stack(parts) for parts in zip(*regions, strict=True))
+        part = torch.from_numpy(rows)
+        least, highest = np.zeros(len(rows), dtype=np.int64), np.full(len(rows), most)
+        while (open_ := least < highest).any():
+            middle = np.where(open_, (least + highest + 1) // 2, 0)
+            region = CoveredRegion(overshoot[middle], down[middle], up[middle])
+            target = region.around(x_cf[part], problem.x[part])
+            proofs = certify(self.module, problem.x[part], target, self.param_set, radius=False)
+            least = np.where(open_ & proofs.certified, middle, least)
+            highest = np.where(open_ & ~proofs.certified, middle - 1, highest)
+        months[rows] = least
+        return months
 
     def _certify(self, problem: SearchProblem, x_cf: Tensor, valid: Tensor, deadline: float) -> Certificates:
         """Return certificates of the shown values, or of the region around them; none where not valid."""
@@ -193,6 +239,7 @@ class Explanation:
         shown: Solutions,
         certificates: Certificates,
         outcomes: Outcomes,
+        months: NDArray[np.int64],
     ) -> Counterfactuals:
         """Return everything that is known as one value."""
         number = shown.alternative.cpu().numpy()
@@ -214,6 +261,7 @@ class Explanation:
             row=shown.row.cpu().numpy(),
             alternative=number,
             agreement=np.where(certificates.valid, agreement, np.nan),
+            months=months,
             encoding=self.encoding,
             reference=self.reference,
             options=self.options,
@@ -392,21 +440,37 @@ def _shares(schema: Schema, limits: Mapping[str, float]) -> dict[str, float]:
     return shares
 
 
-def _own_limits(
-    encoding: Encoding, table: Any, x: Tensor, shares: Mapping[str, float]
-) -> tuple[Tensor, Tensor]:
-    """Return the bounds of limited features, (n, d) each, encoded.
+def _limits(encoding: Encoding, limits: Mapping[str, float]) -> dict[str, Spans]:
+    """Return how far each limited feature may change: by a share of the person's own value."""
 
-    They are a share of the person's own value, beyond the encoding's range too; a missing one stays so.
+    def span(share: float) -> Spans:
+        return lambda value: (share * value.abs(), share * value.abs())
+
+    return {name: span(share) for name, share in _shares(encoding.schema, limits).items()}
+
+
+def _ageing(encoding: Encoding, term: timedelta) -> dict[str, Spans]:
+    """Return how far features that move one way by themselves may change: as far as they move in the term."""
+
+    def span(least: float, most: float) -> Spans:
+        return lambda value: (torch.full_like(value, -least), torch.full_like(value, most))
+
+    return {f.name: span(*f.drift_within(term)) for f in encoding.schema.features if f.moves_one_way}
+
+
+def _within(encoding: Encoding, table: Any, x: Tensor, spans: Mapping[str, Spans]) -> tuple[Tensor, Tensor]:
+    """Return bounds (n, d) that are so far from each person's own values, encoded.
+
+    They may lie beyond the encoding's range; a missing value stays missing.
     """
     lower, upper = torch.zeros_like(x), torch.ones_like(x)
     numbers = encoding.numbers(table).to(x)
-    for name, share in shares.items():
+    for name, span in spans.items():
         position = encoding.schema.names.index(name)
         block, value = encoding.blocks[position], numbers[:, position]
-        span = share * value.abs()
+        below, above = span(value)
         known = ~torch.isnan(value)
-        for end, raw in ((lower, value - span), (upper, value + span)):
+        for end, raw in ((lower, value - below), (upper, value + above)):
             ends = encoding.units.interval(name, raw, raw)[0].to(x)
             end[:, block.start] = torch.where(known, ends, x[:, block.start])
     return lower, upper

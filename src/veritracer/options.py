@@ -25,12 +25,21 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from veritracer.errors import DataError, listing, message, unknown_name
+from veritracer.times import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from veritracer.encoding import Encoding
@@ -45,8 +54,8 @@ AUDIT_RECOURSE = 20
 BATCH_ROWS = 4_096
 """Rows of one block of a run over many cores: some seconds of work, so that all cores finish together."""
 
-PROMISE_TERM = timedelta(days=365)
-"""Duration of a promise by default."""
+TERM = "365d"
+"""Time for which counterfactuals are certified and promised by default."""
 
 PYTHON_ONLY: dict[str, JsonValue] = {"python_only": True}
 """Mark of an option without a flag."""
@@ -59,6 +68,9 @@ Effort = Literal["fast", "exact"]
 
 Uncertified = Literal["promise", "skip"]
 """What a ledger records for a counterfactual that is certified for no model but today's."""
+
+Expires = timedelta | datetime | Literal["term"] | None
+"""When promises end: after a duration, on a day, with the term, or never (None)."""
 
 _P = ParamSpec("_P")
 _Owner = TypeVar("_Owner")
@@ -101,6 +113,19 @@ def _drift(value: Any) -> Any:
     return tuple(numbers) if pair else numbers[0]
 
 
+def _term(value: Any) -> Any:
+    """Convert a duration to text in days; no time at all is None."""
+    try:
+        length = parse_duration(value) if isinstance(value, str) else value
+    except DataError:
+        raise _refusal("a duration", "write 365d, 52w or 1y, or pass a timedelta") from None
+    if not isinstance(length, timedelta | None):
+        raise _refusal("a duration", "write 365d, 52w or 1y, or pass a timedelta")
+    if length is not None and length < timedelta(0):
+        raise _refusal("a duration of at least 0", "0d covers the shown values only")
+    return format_duration(length) if length else None
+
+
 def _names(value: Any) -> Any:
     """Convert a list of names to a tuple; leave anything else to the type."""
     return tuple(value) if isinstance(value, list) else value
@@ -109,6 +134,9 @@ def _names(value: Any) -> Any:
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 Price = Annotated[float, Field(gt=0, allow_inf_nan=True)]
 Share = Annotated[float, Field(ge=0)]
+Duration = Annotated[
+    str | timedelta | None, BeforeValidator(_term), WithJsonSchema({"type": ["string", "null"]})
+]
 Moves = Annotated[float | tuple[float, float], BeforeValidator(_drift)]
 
 
@@ -263,6 +291,13 @@ class ExplainOptions:
             description="Also certify that these features move by themselves, up to so far, in raw units.",
         ),
     ] = Field(default_factory=dict)
+    term: Annotated[
+        Duration,
+        Field(
+            examples=["52w"],
+            description="Also cover how the schema's features move by themselves within this time.",
+        ),
+    ] = TERM
     refine: Annotated[
         bool, Field(description="Search for the closest counterfactual instead of taking the generator's.")
     ] = True
@@ -292,7 +327,7 @@ class ExplainOptions:
         return self
 
     def checked(self, encoding: Encoding) -> Self:
-        """Return the options for one table, with the yearly drift that its schema states.
+        """Return the options for one table, with the drift that its schema states for the term.
 
         Raises
         ------
@@ -306,7 +341,18 @@ class ExplainOptions:
                     raise DataError(unknown_name(f"a feature in {option}", name, schema.names))
                 _check_kind(option, schema[name])
         cost = {**self.cost, **dict.fromkeys(self.immutable, math.inf)}
-        return replace(self, cost=cost, drift={**yearly_drift(schema), **self.drift})
+        return replace(self, cost=cost, drift={**drift_within(schema, self.duration), **self.drift})
+
+    def until(self, expires: Expires) -> Self:
+        """Return the options for promises with this end: a shorter duration shortens the term."""
+        if not isinstance(expires, timedelta) or expires >= self.duration:
+            return self
+        return replace(self, term=expires)
+
+    @property
+    def duration(self) -> timedelta:
+        """Return the length of the term."""
+        return parse_duration(self.term) if isinstance(self.term, str) else self.term or timedelta(0)
 
 
 @_raises_data_errors
@@ -320,9 +366,9 @@ class IssueOptions(ExplainOptions):
     ids: Annotated[Any, Field(description="Identifiers of the applicants.")]
     ledger: Annotated[Any, Field(description="The ledger: its file, or the URL of its database.")]
     expires: Annotated[
-        timedelta | datetime | None,
-        Field(description="Duration or last day of the promises, if they end."),
-    ] = PROMISE_TERM
+        Expires,
+        Field(description="Duration or last day of the promises, if not the end of the term."),
+    ] = "term"
     original: Annotated[
         Original, Field(description="Keep people's own rows as text, encrypted, or as a commitment.")
     ] = "plain"
@@ -342,9 +388,28 @@ class IssueOptions(ExplainOptions):
         Field(json_schema_extra=PYTHON_ONLY, description="Date of the promises; None for the present time."),
     ] = None
 
+    @model_validator(mode="after")
+    def _check_term(self) -> Self:
+        """Refuse promises that outlast their term."""
+        if isinstance(self.expires, timedelta) and self.term is not None and self.expires > self.duration:
+            length = format_duration(self.expires)
+            parts = {
+                "expected": f"expires within the term of {self.term}",
+                "received": length,
+                "remedy": f"state term={length!r} too",
+            }
+            raise PydanticCustomError("options", "expected {expected}, got {received}; {remedy}", parts)
+        return self
+
     def of_explain(self) -> ExplainOptions:
-        """Return the options of ``explain`` alone."""
-        return ExplainOptions(**{field.name: getattr(self, field.name) for field in fields(ExplainOptions)})
+        """Return the options of ``explain`` alone; the term ends where a duration of the promises does."""
+        given = {field.name: getattr(self, field.name) for field in fields(ExplainOptions)}
+        return ExplainOptions(**given).until(self.expires)
+
+    @property
+    def end(self) -> timedelta | datetime | None:
+        """Return when the promises end: as stated, or with the term; None is never."""
+        return promise_end(self.expires, self.term)
 
 
 def _check_kind(option: str, feature: Feature) -> None:
@@ -358,12 +423,21 @@ def _check_kind(option: str, feature: Feature) -> None:
         raise DataError(message(expected, received, "name numbers and ordered features only"))
 
 
-def yearly_drift(schema: Schema, years: float = 1.0) -> dict[str, tuple[float, float]]:
-    """Return the moves that the schema states for so many years, rounded up to whole years."""
-    whole = max(1, math.ceil(years - 1e-9))
-    return {
-        f.name: (whole * f.yearly[0], whole * f.yearly[1]) for f in schema.features if f.yearly is not None
-    }
+def drift_within(schema: Schema, term: timedelta) -> dict[str, tuple[float, float]]:
+    """Return how far the features of a schema move by themselves within a term."""
+    moves = {feature.name: feature.drift_within(term) for feature in schema.features}
+    return {name: ends for name, ends in moves.items() if any(ends)}
+
+
+def promise_end(expires: Expires, term: str | timedelta | None) -> timedelta | datetime | None:
+    """Return when promises end: as stated, or with the term; None is never."""
+    if expires != "term":
+        return expires
+    length = ExplainOptions(term=term).duration
+    if not length:
+        remedy = "state how long the promises hold, such as expires=timedelta(days=30)"
+        raise DataError(message("a term, or expires=", "neither", remedy))
+    return length
 
 
 # ---------------------------------------------------------------- signatures

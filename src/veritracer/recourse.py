@@ -152,6 +152,11 @@ class Recourse:
             named features may then move by themselves: ``{"savings": 200}`` by up to 200 both ways (raw
             units, or levels), ``{"age": (0, 2)}`` by up to 2 more and never less. Drift is independent of the
             actions in the schema.
+        term
+            Time for which counterfactuals are certified: ``"365d"``, ``"52w"``, ``"1y"`` or a timedelta.
+            Features with ``yearly`` drift as far as they move in it, unless ``drift`` says otherwise, and
+            those that move one way only are never changed further than that. Rows without a proof for the
+            whole term say for how many months there is one. ``None`` covers the shown values only.
         refine
             ``False`` returns the start (the generator's proposal) with its certificate, which is faster.
         search_radius

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from veritracer.errors import DataError, VeriTracerWarning, message
@@ -19,7 +21,10 @@ LAST = 253_370_764_800.0
 """First second of the year 9999: later times cannot be written as dates everywhere."""
 
 UNITS = {"d": 1, "w": 7, "y": 365}
-"""Days in each unit of a duration on the command line."""
+"""Days in each unit of a duration in text."""
+
+MONTHS = 12
+"""Months in 365 days."""
 
 
 def to_timestamp(given: Moment) -> float:
@@ -96,6 +101,44 @@ def parse_time(text: str) -> datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
+def parse_duration(text: str) -> timedelta:
+    """Parse a duration: ``365d``, ``52w`` or ``1y``, a year having 365 days.
+
+    >>> parse_duration("2w"), parse_duration("1y") == timedelta(365)
+    (datetime.timedelta(days=14), True)
+    """
+    number, unit = text.strip()[:-1], text.strip()[-1:]
+    try:
+        if unit in UNITS and number.replace(".", "", 1).isdecimal():
+            return timedelta(days=float(number) * UNITS[unit])
+    except OverflowError:
+        pass
+    raise DataError(message("a duration", repr(text), "write 365d, 52w or 1y"))
+
+
+def format_duration(term: timedelta) -> str:
+    """Write a duration in days, as ``parse_duration`` reads it.
+
+    >>> format_duration(timedelta(weeks=2)), format_duration(timedelta(hours=36))
+    ('14d', '1.5d')
+    """
+    return f"{term / timedelta(days=1):.15g}d"
+
+
+def month_length(months: int) -> timedelta:
+    """Return the length of so many months, of which a year of 365 days has twelve."""
+    return timedelta(days=365) * months / MONTHS
+
+
+def whole_months(term: timedelta) -> int:
+    """Return how many whole months a term has.
+
+    >>> whole_months(timedelta(days=365)), whole_months(timedelta(days=30))
+    (12, 0)
+    """
+    return int(MONTHS * term / timedelta(days=365) + 1e-9)
+
+
 def parse_expiry(text: str) -> timedelta | datetime | None:
     """Parse a duration or a date (``365d``, ``52w``, ``1y``, ``2027-01-31``); ``never`` is None.
 
@@ -104,11 +147,9 @@ def parse_expiry(text: str) -> timedelta | datetime | None:
     """
     if text.strip() == "never":
         return None
-    number, unit = text.strip()[:-1], text.strip()[-1:]
-    try:
-        if unit in UNITS and number.replace(".", "", 1).isdecimal():
-            return timedelta(days=float(number) * UNITS[unit])
-        return parse_time(text)
-    except (DataError, OverflowError):
-        remedy = "write 365d, 52w, 1y, 2027-01-31 or never"
-        raise DataError(message("a duration or a date", repr(text), remedy)) from None
+    parsers: tuple[Callable[[str], timedelta | datetime], ...] = (parse_duration, parse_time)
+    for parse in parsers:
+        with suppress(DataError):
+            return parse(text)
+    remedy = "write 365d, 52w, 1y, 2027-01-31 or never"
+    raise DataError(message("a duration or a date", repr(text), remedy))

@@ -17,7 +17,7 @@ from table_strategies import Table, tables
 from veritracer.encoding import Encoding
 from veritracer.errors import DataError, DataWarning, SchemaError, TargetError
 from veritracer.schema import Feature, Schema
-from veritracer.schema.inference import characteristic
+from veritracer.schema.inference import characteristic, yearly_growth
 from veritracer.schema.tables import arrow_table
 
 many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -502,5 +502,54 @@ def test_what_can_not_move_by_itself_is_refused() -> None:
         Feature("job", "categorical", categories=["a", "b"], yearly=(0, 1))
     frame = pd.DataFrame({"age": [30, 40, 50], "ok": ["no", "yes", "no"]})
     assert Schema.infer(frame, "ok", yearly={"age": (0, 1)})["age"].yearly == (0.0, 1.0)
-    with pytest.raises(SchemaError, match="a column in yearly"):
+    with pytest.raises(SchemaError, match="a feature column in yearly"):
         Schema.infer(frame, "ok", yearly={"aeg": (0, 1)})
+
+
+@pytest.mark.parametrize(
+    ("name", "largest", "yearly"),
+    [
+        *(
+            ("age", 90, (0, 1)),
+            ("Age (years)", 90, (0, 1)),
+            ("ageInMonths", 900, (0, 12)),
+            ("Alter", 80, (0, 1)),
+        ),
+        *(("account_age", 30, (0, 1)), ("vehicle_age_days", 9000, (0, 365))),
+        *(("tenure", 10, (0, 1)), ("tenure", 72, (0, 12)), ("seniority_years", 40, (0, 1))),
+        *(
+            ("months_employed", 400, (0, 12)),
+            ("years_at_company", 40, (0, 1)),
+            ("yearsSincePromotion", 9, (0, 1)),
+        ),
+        *(("MSinceOldestTradeOpen", 800, (0, 12)), ("history_years", 30, (0, 1))),
+        *(("credit_history_length", 30, (0, 1)), ("years_employed", 30, (0, 1))),
+        *(("income", 9e4, None), ("months_until_due", 12, None), ("loan_term_months", 84, None)),
+        *(("mortgage", 9e5, None), ("duration_in_months", 72, None), ("savings", 100, None)),
+        *(("history", 5, None), ("job", 5, None), ("percentage", 100, None)),
+    ],
+)
+def test_names_that_grow_by_themselves(name: str, largest: float, yearly: tuple[float, float] | None) -> None:
+    assert yearly_growth(name, largest) == yearly
+
+
+def test_growth_is_proposed_said_and_removable() -> None:
+    frame = pd.DataFrame({"tenure": [3, 40, 72], "age": ["18-30", "30-50", "50+"], "ok": ["no", "yes", "no"]})
+    found = Schema.infer(frame, "ok")
+    assert found["tenure"].yearly == (0, 12)
+    assert "grows by itself, by up to 12 a year" in found["tenure"].note
+    assert found["age"].yearly is None  # categories have no amounts
+    still = Schema.infer(frame, "ok", yearly={"tenure": None})
+    assert still["tenure"].yearly is None
+    assert "grows" not in still["tenure"].note
+    assert Schema.infer(frame, "ok", yearly={"tenure": (0, 1)})["tenure"].yearly == (0, 1)
+
+
+def test_the_schema_of_the_paper_moves_nothing() -> None:
+    found = Schema(
+        [
+            Feature("age", "integer", yearly=(0, 1)),
+            Feature("level", "ordinal", categories=[1, 2], yearly=(0, 1)),
+        ]
+    )
+    assert all(feature.yearly is None for feature in found.unconstrained().features)

@@ -75,7 +75,15 @@ _MEANING: dict[Outcome, str] = {
 _CHANCE: dict[Outcome, str] = {"approved": "unrecorded", "repaid": "shock"}
 
 _PERSON = [
-    Feature("age", "integer", lower=18, upper=67, action="immutable", note="years, at application"),
+    Feature(
+        "age",
+        "integer",
+        lower=18,
+        upper=67,
+        yearly=(0, 1),
+        action="immutable",
+        note="years, at application",
+    ),
     Feature("sex", "binary", categories=SEXES, action="immutable", note="acts through income only"),
     Feature(
         "region",
@@ -114,6 +122,7 @@ _WORK = [
         "integer",
         lower=0,
         upper=MOST_TENURE,
+        yearly=(0, 1),
         action="increase_only",
         note="whole years in the present job; it grows by waiting",
     ),
@@ -153,6 +162,7 @@ _MONEY = [
         "integer",
         lower=0,
         upper=MOST_HISTORY,
+        yearly=(0, 1),
         action="increase_only",
         note="whole years since the first credit; it grows by waiting",
     ),

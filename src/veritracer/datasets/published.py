@@ -257,9 +257,8 @@ def _taiwan_feature(column: pd.Series[int]) -> Feature:
     if name.removeprefix("PAY_") in _MONTHS:
         note = "-2 no consumption, -1 paid in full, 0 minimum paid, 1 to 8 months of delay"
         return Feature(name, "ordinal", categories=range(-2, 9), action=action, note=note)
-    return Feature(
-        name, "integer", lower=0.0 if name.startswith("PAY_AMT") else None, action=action, note=note
-    )
+    lower, yearly = 0.0 if name.startswith("PAY_AMT") else None, (0, 1) if name == "AGE" else None
+    return Feature(name, "integer", lower=lower, yearly=yearly, action=action, note=note)
 
 
 # ---------------------------------------------------------------- the Open University's students

@@ -32,20 +32,22 @@ from veritracer.errors import DataError, LedgerError, PromisedMeanwhileError, me
 from veritracer.ledger.chain import content_of
 from veritracer.ledger.promises import IssuingModel, certified_region_of, check_threshold
 from veritracer.ledger.records import (
+    LeftOut,
     Record,
     Row,
     Terms,
     canonical,
     dated,
+    left_out,
     private,
-    promised_rows,
     raw_rows,
     records,
     table_of,
 )
 from veritracer.ledger.requests import Issued, Request
 from veritracer.ledger.snapshot import PromiseStatus, Revocations
-from veritracer.models.network import to_module
+from veritracer.models.network import from_module, to_module
+from veritracer.models.param_sets import ABSOLUTE, ParamSet
 from veritracer.options import Effort
 from veritracer.proving import decide
 from veritracer.threads import one_thread
@@ -106,6 +108,7 @@ class Prepared:
             issued=dates[0],
             expires=dates[1],
             uncertified=self.left_out["uncertified"],
+            outgrown=self.left_out["outgrown"],
             repeated=self.left_out["repeated"],
             answer=None if request is None else request.answer,
         )
@@ -114,22 +117,27 @@ class Prepared:
 def prepare(
     found: Counterfactuals, module: nn.Module, threshold: float, terms: Terms, ids: Sequence[Any]
 ) -> Prepared:
-    """Prove the claims of counterfactuals again and turn those to be promised into records."""
+    """Prove the claims of counterfactuals again and turn those to be promised into records.
+
+    The set of models is computed from the module: what the counterfactuals say of it is only compared.
+    """
     check_threshold(threshold)
+    found = _around(module, found)
     model = IssuingModel.of(module, found.encoding, threshold, found.param_set)
     if model.model_digest != found.model_digest:
         received = f"{model.model_digest[:12]}… where they speak of {found.model_digest[:12]}…"
         remedy = "pass the model that explain was called on, as it was then"
         raise LedgerError(message("the model that the certificates speak of", received, remedy))
     names = identities(ids, found)
-    rows = np.flatnonzero(promised_rows(found, terms.uncertified))
+    why = left_out(found, terms)
+    rows = np.flatnonzero(why == LeftOut.NO)
     promised = found.select(rows)
     # Narrow numbers become exact decimals.
     tables = (widened(found.encoding, table) for table in (promised.frame, promised.original))
     shown, original = map(raw_rows, tables)
     check_claims(promised, shown, original, module, model)
     made, openings = records(promised, shown, original, [names[i] for i in rows.tolist()], terms)
-    skipped = int((found.status == "none").sum())
+    counts = {str(one): int((why == one).sum()) for one in LeftOut if one is not LeftOut.NO}
     return Prepared(
         model=model,
         terms=terms,
@@ -138,8 +146,21 @@ def prepare(
         openings=openings,
         applications=[_application(record.id, row) for record, row in zip(made, original, strict=True)],
         people=promised.row,
-        left_out={"skipped": skipped, "uncertified": len(found) - skipped - len(rows), "repeated": 0},
+        left_out={**counts, "repeated": 0},
     )
+
+
+def _around(module: nn.Module, found: Counterfactuals) -> Counterfactuals:
+    """Return counterfactuals about the set that its own rule gives around the module.
+
+    Absolute radii have no rule, and are stated as what they are.
+    """
+    claimed, (network, theta) = found.param_set, from_module(module)
+    center = tuple(t.detach().to(torch.float64, copy=True) for t in theta)
+    models = ParamSet(network, center, claimed.units, claimed.norm, claimed.kappa)
+    if claimed.rule != ABSOLUTE:
+        models = ParamSet.of(network, center, claimed.kappa, claimed.norm, claimed.rule)
+    return replace(found, certificates=replace(found.certificates, param_set=models))
 
 
 def without_duplicates(prepared: Prepared, reader: Reader) -> Prepared:

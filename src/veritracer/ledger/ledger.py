@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,7 +22,7 @@ from veritracer.ledger.requests import Issued, Request
 from veritracer.ledger.snapshot import CHUNK, Snapshot
 from veritracer.ledger.verdicts import EXPIRED, VERDICTS, Verdict
 from veritracer.ledger.verification import Verification
-from veritracer.options import IssueOptions, Original, Uncertified
+from veritracer.options import Expires, IssueOptions, Original, Uncertified, promise_end
 from veritracer.times import Moment
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class Ledger:
         *,
         ids: Sequence[Any],
         threshold: float = 0.5,
-        expires: timedelta | datetime | None = IssueOptions.expires,
+        expires: Expires = IssueOptions.expires,
         now: Moment = None,
         original: Original = IssueOptions.original,
         key: bytes | str | None = None,
@@ -95,8 +94,9 @@ class Ledger:
         logit is the decision; ``threshold`` is the probability at which that is, and is not applied again.
         ``original`` says how applicants' own rows are stored: ``"plain"``, ``"encrypted"`` with ``key``, or
         only as a ``"commitment"``. Values, decisions and proofs are checked again, and edited ones refused.
-        ``now`` cannot lie before the newest entry and is lifted to its time. Promises end after 365 days
-        unless ``expires`` says otherwise; None is never.
+        ``now`` cannot lie before the newest entry and is lifted to its time. Promises end with the ``term``
+        of ``explain`` unless ``expires`` says otherwise; None is never. A counterfactual is promised only if
+        its certificate covers how far features with ``yearly`` move by themselves until then.
 
         ``uncertified`` is what becomes of a counterfactual that is not certified for more than today's model:
         nothing (``"skip"``, the default), or a ``"promise"`` of what was proved. An application with a live
@@ -104,7 +104,8 @@ class Ledger:
         ``allow_duplicate`` is True. ``Issued`` counts what was left out. A ``request`` is issued once: a
         retry under its key gets what was issued then, whatever happened in between.
         """
-        terms = Terms(expires, original, self._key if key is None else key, uncertified, allow_duplicate, now)
+        end, cipher_key = promise_end(expires, found.options.term), self._key if key is None else key
+        terms = Terms(end, original, cipher_key, uncertified, allow_duplicate, now)
         return self.append(self.without_duplicates(prepare(found, module, threshold, terms, ids)), request)
 
     def without_duplicates(self, prepared: Prepared) -> Prepared:

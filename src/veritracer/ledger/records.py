@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from hashlib import sha256
 from operator import itemgetter
 from types import UnionType
@@ -34,17 +35,21 @@ from torch import Tensor
 
 from veritracer.bounds.methods import BOUNDS, EXACT
 from veritracer.changes import recorded_facts
-from veritracer.errors import DataError, LedgerError, message
+from veritracer.errors import DataError, LedgerError, listing, message
 from veritracer.formatting import to_python
 from veritracer.ledger.promises import IssuingModel, Promises, Region, promised_region
-from veritracer.options import IssueOptions, Original, Uncertified
+from veritracer.options import TERM, IssueOptions, Original, Uncertified, drift_within
 from veritracer.search.outcomes import LEAST_AGREEMENT
-from veritracer.times import Moment, entry_timestamp, expiry_timestamp, to_timestamp
+from veritracer.search.problem import Drift
+from veritracer.times import Moment, entry_timestamp, expiry_timestamp, parse_duration, to_timestamp
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
     from veritracer.counterfactuals import Counterfactuals
+
+PROMISE_TERM = parse_duration(TERM)
+"""Duration of a promise by default."""
 
 Row = dict[str, Any]
 
@@ -132,7 +137,7 @@ class Record(NamedTuple):
 class Terms:
     """Terms that all promises of one call share; ``Ledger.issue`` says what each means."""
 
-    expires: timedelta | datetime | None = IssueOptions.expires
+    expires: timedelta | datetime | None = PROMISE_TERM
     original: Original = IssueOptions.original
     key: bytes | str | None = field(default=None, repr=False)
     uncertified: Uncertified = IssueOptions.uncertified
@@ -265,17 +270,56 @@ def _finite(number: float) -> float | None:
 # ----------------------------------------------------------------------------- counterfactuals to bytes
 
 
-def promised_rows(found: Counterfactuals, uncertified: Uncertified) -> NDArray[np.bool_]:
-    """Return a mask of the counterfactuals that become promises, (n,).
+class LeftOut(StrEnum):
+    """Why a counterfactual becomes no promise."""
+
+    NO = ""
+    SKIPPED = "skipped"
+    UNCERTIFIED = "uncertified"
+    OUTGROWN = "outgrown"
+
+
+def left_out(found: Counterfactuals, terms: Terms) -> NDArray[np.object_]:
+    """Return a ``LeftOut`` for each counterfactual, (n,); ``NO`` where it becomes a promise.
 
     Where promises need a certificate, a counterfactual that the panel does not accept becomes none either: no
-    notice would recommend it.
+    notice would recommend it. No promise outlasts its proof: what people become by themselves until the
+    promise ends has to be covered.
     """
-    there: NDArray[np.bool_] = found.status != "none"
-    if uncertified == "promise":
-        return there
-    proved: NDArray[np.bool_] = found.certified & (found.kappa > 0)
-    return there & proved & ~(found.agreement < LEAST_AGREEMENT)
+    why = np.full(len(found), LeftOut.NO, dtype=object)
+    ageing = _until_the_end(found, terms)
+    ages, lasts = bool(ageing), _covers(found, ageing)
+    if terms.uncertified == "promise":
+        outgrown = (found.proved & (not lasts)) | (~found.proved & ages)
+    else:
+        proved = found.certified & (found.kappa > 0)
+        why[~proved | (found.agreement < LEAST_AGREEMENT)] = LeftOut.UNCERTIFIED
+        outgrown = (found.certified & (not lasts)) | (~found.certified & (found.months > 0) & ages)
+    why[outgrown] = LeftOut.OUTGROWN
+    why[found.status == "none"] = LeftOut.SKIPPED
+    return why
+
+
+def _until_the_end(found: Counterfactuals, terms: Terms) -> dict[str, tuple[float, float]]:
+    """Return how far features move by themselves until promises end; refuse endless ones if any moves."""
+    schema = found.encoding.schema
+    issued, expires = terms.dates()
+    if math.isfinite(expires):
+        return drift_within(schema, timedelta(seconds=expires - issued))
+    moving = drift_within(schema, timedelta(days=1))
+    if moving:
+        expected = "promises that end"
+        remedy = "give them an end: no certificate covers for ever what moves by itself"
+        received = f"endless ones, although the schema has yearly moves of {listing(list(moving))}"
+        raise LedgerError(message(expected, received, remedy))
+    return {}
+
+
+def _covers(found: Counterfactuals, ageing: Mapping[str, tuple[float, float]]) -> bool:
+    """Return whether the certified regions cover these moves."""
+    covered = {name: Drift.of(found.drift.get(name, 0.0)) for name in ageing}
+    pairs = [(covered[name], Drift.of(moves)) for name, moves in ageing.items()]
+    return all(mine.least <= least and most <= mine.most for mine, (least, most) in pairs)
 
 
 def records(

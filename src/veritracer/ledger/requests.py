@@ -95,9 +95,10 @@ class Issued:
         The number of rows without a counterfactual, which got no promise.
     issued, expires
         When they were made and until when they hold, in seconds since 1970; infinite is never.
-    uncertified, repeated
+    uncertified, outgrown, repeated
         The number of counterfactuals left out because they are not certified (or not accepted by the panel),
-        and because the same application has a live promise already.
+        because nothing is proved until the promise would end, and because the same application has a live
+        promise already.
     openings
         With ``original="commitment"``: for each promise the salt and the content that prove later which row
         was committed to. It is kept nowhere else.
@@ -119,6 +120,7 @@ class Issued:
     issued: float = math.nan
     expires: float = math.inf
     uncertified: int = 0
+    outgrown: int = 0
     repeated: int = 0
     again: bool = False
     answer: dict[str, Any] | None = None
@@ -132,6 +134,7 @@ class Issued:
             [
                 f"{len(self):,} {'promise' if len(self) == 1 else 'promises'}{numbers}",
                 f"{self.uncertified:,} skipped, not certified",
+                f"{self.outgrown:,} skipped, not certified until they would end",
                 f"{self.repeated:,} skipped, promised already",
                 f"{self.skipped:,} without a counterfactual",
                 f"head {self.head}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
@@ -53,8 +54,9 @@ class Feature(BaseModel):
     missing_codes : values that mean "missing"; each is encoded separately.
     action : ``free``, ``immutable``, ``increase_only`` or ``decrease_only``.
     limit : largest change of a number, as a share of the person's own value: 0.3 is up to 30 %.
-    yearly : drift within a year, from least to most: ``(0, 1)`` for an age in years, ``(0, 12)`` for months
-        in a job. Certificates cover it unless the option ``drift`` is given.
+    yearly : how far the value moves by itself within a year, from least to most: ``(0, 1)`` for an age in
+        years, ``(0, 12)`` for months in a job. Certificates cover these moves within their ``term`` unless
+        ``drift`` states others, and nobody is advised to move a value further that moves one way only.
     number_format : format of numbers in text, as an example: ``"1,234.5"``, ``"€ 1.234,5"`` or ``"1234.5%"``
         (12% is 12). None is the format of programs.
     note : origin of the description, in words.
@@ -147,6 +149,30 @@ class Feature(BaseModel):
         if self.kind == "integer" and self.step is None:
             return 1.0
         return self.step
+
+    def drift_within(self, term: timedelta) -> tuple[float, float]:
+        """Return how far the value moves by itself within a term, rounded outwards to the grid.
+
+        A value on a grid moves by at least one step: a birthday may be tomorrow.
+
+        >>> age = Feature("age", "integer", yearly=(0, 1))
+        >>> age.drift_within(timedelta(days=30)), age.drift_within(timedelta(days=400))
+        ((0.0, 1.0), (0.0, 2.0))
+        """
+        years = term / timedelta(days=365)
+        least, most = (self._outwards(end * years) for end in self.yearly or (0.0, 0.0))
+        return least, most
+
+    def _outwards(self, amount: float) -> float:
+        step = self.grid_step if self.is_numeric else 1.0
+        if step is None or amount == 0:
+            return amount
+        return math.copysign(max(1, math.ceil(abs(amount) / step - 1e-9)) * step, amount)
+
+    @property
+    def moves_one_way(self) -> bool:
+        """True if the value moves by itself in one direction only, as an age does."""
+        return self.yearly is not None and any(self.yearly) and 0 in self.yearly
 
     @property
     def writing(self) -> NumberFormat | None:

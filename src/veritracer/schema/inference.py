@@ -71,6 +71,24 @@ _THINGS = frozenset(
     | {"property", "trade", "trades", "vehicle"}
 )
 
+# Words of columns that grow by themselves as time passes, beside the age of a person or a thing.
+_LENGTHS = frozenset({"tenure", "seniority", "experience"})
+_SINCE = frozenset(
+    {"since", "msince", "employed", "employment", "job", "work", "worked", "service", "residence"}
+) | {
+    *("resident", "address", "history", "customer", "member", "membership", "account", "file", "open"),
+    *("opened", "old", "oldest", "company", "bank", "at", "on", "in", "with"),
+}
+_NOT_GROWING = frozenset({"until", "till", "left", "remaining", "term", "duration", "next", "number", "num"})
+_TIMES: dict[str, float] = {
+    **dict.fromkeys(("year", "years", "yr", "yrs", "jahre"), 1.0),
+    **dict.fromkeys(("month", "months", "mth", "mths", "mon", "monate", "msince"), 12.0),
+    **dict.fromkeys(("week", "weeks", "wochen"), 365 / 7),
+    **dict.fromkeys(("day", "days", "tage"), 365.0),
+}
+_MOST_YEARS = 60.0
+"""Longest time in a job or with a company, in years: larger numbers without a unit are months."""
+
 _WHOLE_UP_TO = 1e15  # above it a float cannot tell whole numbers from others
 _REMEDIES = {
     "M": "turn dates into a number (days or months since a fixed day), or leave the column out",
@@ -91,6 +109,7 @@ class Hints:
     missing: Mapping[str, Policy] | Policy | None
     missing_codes: Mapping[str, Sequence[Value]]
     number_formats: Mapping[str, str]
+    yearly: Mapping[str, Sequence[float] | None]
     max_categories: int
 
     def mentions(self, name: str) -> bool:
@@ -116,6 +135,7 @@ class ColumnProfile:
     count: int
     missing: int
     coded: int
+    largest: float = math.inf
     listed: bool = False
     ordered: bool = False
 
@@ -138,6 +158,7 @@ def features(
         "missing": policies,
         "missing_codes": hints.missing_codes,
         "number_formats": hints.number_formats,
+        "yearly": hints.yearly,
     }
     for setting, names in settings.items():
         _known(names, frame.columns, setting)
@@ -223,11 +244,17 @@ def _feature(
     if protected is not None:
         note += f"; immutable, since its name looks like a protected characteristic ({protected})"
     lower, upper = hints.ranges.get(name, (None, None))
+    yearly = yearly_growth(name, profile.largest) if numeric else None
+    if name in hints.yearly:
+        yearly = hints.yearly[name]
+    elif yearly is not None:
+        note += f"; its name says that it grows by itself, by up to {yearly[1]:g} a year"
     return Feature(
         name,
         guessed,
         lower=lower,
         upper=upper,
+        yearly=yearly,
         step=hints.steps.get(name),
         categories=() if numeric else _categories(name, guessed, profile, hints),
         missing=policy,
@@ -275,8 +302,16 @@ def _profile(column: pd.Series[Any], codes: tuple[Any, ...], limit: int) -> Colu
         valid = [value for value in listed if value in present and value not in codes]
     content = "text" if categories is not None else _content(valid)
     cells_of_codes = int(np.isin(positions, coded).sum())
+    largest = max(filter(is_number, valid), default=math.inf)
     return ColumnProfile(
-        content, valid, len(valid), missing, cells_of_codes, listed=categories is not None, ordered=ordered
+        content,
+        valid,
+        len(valid),
+        missing,
+        cells_of_codes,
+        float(largest),
+        listed=categories is not None,
+        ordered=ordered,
     )
 
 
@@ -300,7 +335,8 @@ def _profile_of_numbers(
     valid = np.unique(cells[~is_code])
     whole = bool(((np.abs(valid) <= _WHOLE_UP_TO) & (valid == np.rint(valid))).all())
     content: Content = "whole numbers" if whole else "numbers"
-    return ColumnProfile(content, None, len(valid), missing, int(is_code.sum()))
+    largest = float(valid.max()) if len(valid) else math.inf
+    return ColumnProfile(content, None, len(valid), missing, int(is_code.sum()), largest)
 
 
 def _refuse_foreign(name: str, values: list[Any]) -> None:
@@ -370,15 +406,6 @@ def _policy(
     if kind == "categorical" or (kind == "binary" and profile.content == "text"):
         return "category", "; missing is a category of its own"
     return "impute", "; missing ones are filled and flagged"
-
-
-def with_yearly(features: Iterable[Feature], yearly: Mapping[str, Sequence[float]]) -> list[Feature]:
-    """Return the features with their stated yearly drift."""
-    described = list(features)
-    for name in yearly:
-        if name not in [feature.name for feature in described]:
-            raise SchemaError(unknown_name("a column in yearly", name, [f.name for f in described]))
-    return [f.replace(yearly=yearly[f.name]) if f.name in yearly else f for f in described]
 
 
 @dataclass(frozen=True)
@@ -562,6 +589,28 @@ def characteristic(name: str) -> str | None:
         if kind is not None and not (kind == "age" and _THINGS.intersection(words)):
             return kind
     return None
+
+
+def yearly_growth(name: str, largest: float) -> tuple[float, float] | None:
+    """Return how far a number grows by itself within a year, if its name suggests that; else None.
+
+    ``largest`` is the largest number of the column: a time in a job without a unit is in months if it cannot
+    be in years.
+
+    >>> yearly_growth("Age", 90), yearly_growth("months_employed", 400), yearly_growth("income", 9e4)
+    ((0.0, 1.0), (0.0, 12.0), None)
+    """
+    words = words_of(name)
+    if _NOT_GROWING.intersection(words):
+        return None
+    units = [_TIMES[word] for word in words if word in _TIMES]
+    person = characteristic(name) == "age"
+    length = _LENGTHS.intersection(words) or {"length", "history"} <= set(words)
+    since = units and _SINCE.intersection(words)
+    if not (person or "age" in words or length or since):
+        return None
+    unit = 1.0 if person or "age" in words or largest <= _MOST_YEARS else 12.0
+    return 0.0, max(units, default=unit)
 
 
 def words_of(name: str) -> list[str]:

@@ -96,7 +96,7 @@ class Schema(BaseModel):
         number_formats: Mapping[str, str] | None = None,
         ignore: Iterable[str] = (),
         max_categories: int = 1000,
-        yearly: Mapping[str, Sequence[float]] | None = None,
+        yearly: Mapping[str, Sequence[float] | None] | None = None,
     ) -> Self:
         """Infer a schema from ``frame``; arguments override the inference for the columns they name.
 
@@ -104,7 +104,9 @@ class Schema(BaseModel):
         Columns of an array are called ``x0``, ``x1``, …. A column whose name looks like a protected
         characteristic (age, sex, nationality, …) is immutable unless ``free``, ``increase_only`` or
         ``decrease_only`` names it. Numbers in text (``"10,257.01"``, ``"€ 300"``, ``"12%"``) are read as
-        numbers; ``number_formats={"income": "1.234,5"}`` states a format by its form of 1234.5. Identifiers
+        numbers; ``number_formats={"income": "1.234,5"}`` states a format by its form of 1234.5. Numbers whose
+        names say that they grow by themselves (age, tenure, months since) get a ``yearly`` drift, which
+        ``yearly={"tenure": None}`` removes and ``yearly={"tenure": (0, 12)}`` states. Identifiers
         and dates of a DataFrame are left out with a warning unless an argument names them; ``ignore`` leaves
         out others. ``ignored`` has both, because later tables may contain them.
 
@@ -130,6 +132,7 @@ class Schema(BaseModel):
             missing=missing,
             missing_codes=missing_codes or {},
             number_formats=number_formats or {},
+            yearly=yearly or {},
             max_categories=max_categories,
         )
         table, ignored = tables.table(frame), dict.fromkeys(ignore, "as requested")
@@ -143,8 +146,7 @@ class Schema(BaseModel):
         if left_out:
             warnings.warn(left_out_message(left_out), DataWarning, stacklevel=2)
         reasons = {name: why.value for name, why in left_out.items()}
-        described = inference.with_yearly(features, yearly or {})
-        schema = cls(described, target, favourable, ignored=ignored | reasons)
+        schema = cls(features, target, favourable, ignored=ignored | reasons)
         if target is None or target not in table.columns:
             return schema
         values = labels.two(table[target])
@@ -183,7 +185,7 @@ class Schema(BaseModel):
         return hash((self.features, self.target, self.favourable, self.unfavourable))
 
     def unconstrained(self) -> Self:
-        """Return the schema without actions and grids, as in the paper."""
+        """Return the schema without actions, grids and yearly moves, as in the paper."""
         return self._replace(features=[_unconstrained(feature) for feature in self.features])
 
     def describe(self) -> pd.DataFrame:
@@ -354,12 +356,12 @@ class Schema(BaseModel):
 
 def _unconstrained(feature: Feature) -> Feature:
     if feature.is_numeric:
-        return feature.replace(kind="continuous", step=None, display_step="exact", action="free")
+        return feature.replace(kind="continuous", step=None, display_step="exact", action="free", yearly=None)
     if feature.kind == "ordinal" and all(is_number(value) for value in feature.categories):
         numbers = [float(value) for value in feature.categories]
         ends = {"lower": min(numbers), "upper": max(numbers), "display_step": "exact"}
-        return feature.replace(kind="continuous", categories=(), action="free", **ends)
-    return feature.replace(action="free")
+        return feature.replace(kind="continuous", categories=(), action="free", yearly=None, **ends)
+    return feature.replace(action="free", yearly=None)
 
 
 def _range(feature: Feature) -> str:

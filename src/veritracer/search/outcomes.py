@@ -21,6 +21,7 @@ from veritracer.options import ExplainOptions
 from veritracer.proving import ProofBatch, prove
 from veritracer.search.linearised import Solutions
 from veritracer.search.problem import SearchProblem
+from veritracer.times import month_length
 
 
 class Outcome(Enum):
@@ -164,6 +165,13 @@ def _uncertified(
     if broken:
         proved = f"broken by a model at {models}, and {proved}"
     return f"{_failed(complete).value}; this one is valid today, but {proved}{_help(sufficient)}"
+
+
+def proved_for(months: int) -> str:
+    """Describe the part of the term for which a counterfactual without a certificate is certified."""
+    days = month_length(months).days
+    word = "month" if months == 1 else "months"
+    return f"; it is certified for {months} {word}, not for the whole term (term='{days}d')"
 
 
 def disagreed(share: float) -> str:

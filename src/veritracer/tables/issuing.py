@@ -65,7 +65,7 @@ def prepare_batch(job: Job, options: IssueOptions, batch: Batch) -> BatchResult:
 
 def terms_of(options: IssueOptions) -> Terms:
     """Return the terms of the promises; bad ones are refused."""
-    return Terms(options.expires, options.original, options.key, options.uncertified, options.allow_duplicate)
+    return Terms(options.end, options.original, options.key, options.uncertified, options.allow_duplicate)
 
 
 def check_batch(job: Job, options: IssueOptions, batch: Batch) -> None:

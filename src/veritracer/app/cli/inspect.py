@@ -104,6 +104,8 @@ def _read_as(feature: Feature) -> str:
         shown = ", ".join(map(str, feature.categories[:CATEGORIES]))
         more = len(feature.categories) - CATEGORIES
         parts.append(f"{shown}, … ({more:,} more)" if more > 0 else shown)
+    if feature.yearly is not None:
+        parts.append("moves by {:g} to {:g} a year".format(*feature.yearly))
     parts += [] if feature.missing == "refuse" else [f"missing: {feature.missing}"]
     return "; ".join(parts)
 
@@ -126,9 +128,9 @@ def _say_how_to_go_on(found: Inspection, what: str, given: SchemaOverrides) -> N
         commands = [[*fit, *favourable, "--out", "model"] for favourable in stated]
     say(*("  " + shlex.join(["veritracer", *command]) for command in commands), wrap=False)
     say(
-        "To change what was inferred: --immutable, --increase-only, --decrease-only, --free, --ignore, "
-        "--number-format, or edit the schema that fit writes beside the model and pass it back with "
-        "--schema (docs/how-to/describe-a-table.md).",
+        "To change what was inferred: --immutable, --increase-only, --decrease-only, --free, --yearly, "
+        "--ignore, --number-format, or edit the schema that fit writes beside the model and pass it back "
+        "with --schema (docs/how-to/describe-a-table.md).",
     )
 
 

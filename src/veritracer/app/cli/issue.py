@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +12,17 @@ import veritracer as vt
 from veritracer import tables
 from veritracer.app.cli.explain import Rules, Sentences
 from veritracer.app.cli.options import Applicants, KeyFile, ModelFolder, with_flags
-from veritracer.app.cli.places import load_model, model_columns, read_key, read_schema
+from veritracer.app.cli.places import model_columns, read_key, read_schema
 from veritracer.app.cli.runs import TableOptions, recourse_lines
 from veritracer.errors import DataError, message
-from veritracer.options import ExplainOptions, IssueOptions, yearly_drift
+from veritracer.options import IssueOptions
 
 if TYPE_CHECKING:
-    from veritracer.schema import Schema
     from veritracer.tables import RunSummary
 
 LEFT_OUT = {
     "uncertified": "{} left out: not certified, or not accepted by the panel.",
+    "outgrown": "{} left out: not certified until the promise would end (--term, --expires).",
     "repeated": "{} left out: the same application has a promise (--allow-duplicate).",
 }
 
@@ -64,8 +63,9 @@ def issue(
     inputs = rows.inputs(table, check)
     inputs.check_first()
     rules = None if schema is None else read_schema(schema)
-    how = _explain_options(options, rules or load_model(model).schema_)
-    job = rows.job("explain", model, how, keep=keep, sentences=sentences, rules=rules)
+    job = rows.job(
+        "explain", model, asdict(options.of_explain()), keep=keep, sentences=sentences, rules=rules
+    )
     out = rows.open_output({**job.document(), **_document(options)}, inputs)
     if not isinstance(out, tables.RunFolder):
         raise DataError(message("a file or folder for the results", f"{rows.out}", "name a regular file"))
@@ -89,15 +89,6 @@ def _check_places(table: str, out: str | None) -> None:
     if tables.is_url(out):
         remedy = "name one: promises are issued when their results are on this machine's disk"
         raise DataError(message("a local file or folder", tables.without_password(out), remedy))
-
-
-def _explain_options(given: IssueOptions, schema: Schema) -> dict[str, Any]:
-    """Return the options of ``explain``, with the drift that the schema states until promises end."""
-    until = given.expires
-    left = until - datetime.now(UTC) if isinstance(until, datetime) else until
-    drift = yearly_drift(schema, 1.0 if left is None else left / timedelta(days=365))
-    options = {field.name: getattr(given, field.name) for field in fields(ExplainOptions)}
-    return {**options, "drift": {**drift, **given.drift}}
 
 
 def _document(options: IssueOptions) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import math
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -195,8 +195,9 @@ def _flag(name: str, hint: Any, field: FieldInfo) -> inspect.Parameter:
         more["metavar"] = "NAME,..."
         hint, default = list[str] | None, None
     elif timedelta in kinds:
-        hint, default = str, f"{default.days}d"
-        more["help"] = f"{field.description} For example 52w, 1y, 2027-01-31 or never."
+        hint = str
+        examples = "52w, 1y, 2027-01-31 or never" if datetime in kinds else "52w, 1y, or 0d for none"
+        more["help"] = f"{field.description} For example {examples}."
     elif Any in kinds:
         hint, more["metavar"] = str, "NAME" if name == "ids" else "PLACE"
     elif kinds & {int, float}:
@@ -229,7 +230,7 @@ def _group(group: Any, given: dict[str, Any]) -> Any:
             given[name] = amounts(FLAGS.get(name, f"--{name}"), value, ranges=ranges)
         elif tuple in kinds:
             given[name] = tuple(names(value))
-        elif timedelta in kinds:
+        elif datetime in kinds and value not in kinds:
             given[name] = parse_expiry(value)
     return group(**given)
 

@@ -18,7 +18,7 @@ import typer
 
 import veritracer as vt
 from veritracer import tables
-from veritracer.app.cli.options import IdColumn, Ignore, ReadOptions, names
+from veritracer.app.cli.options import IdColumn, Ignore, ReadOptions, amounts, names
 from veritracer.app.cli.places import check_table, read_schema
 from veritracer.errors import (
     DataError,
@@ -68,6 +68,13 @@ class SchemaOverrides(ReadOptions):
             help="Columns that may change, although they look protected or would be left out.",
         ),
     ] = None
+    yearly: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=LOW:HIGH,...",
+            help="How columns move by themselves within a year: age=0:1, or tenure=none for not at all.",
+        ),
+    ] = None
     ignore: Ignore = None
     id_column: IdColumn = None
     number_format: Annotated[
@@ -102,6 +109,15 @@ class SchemaOverrides(ReadOptions):
                 raise DataError(message("a column and how it writes 1234.5", repr(part), remedy))
             found[name.strip()] = example
         return found
+
+    @functools.cached_property
+    def moves(self) -> dict[str, tuple[float, float] | None]:
+        """Return how columns move within a year; None where they do not."""
+        parts = names(self.yearly)
+        still = [part for part in parts if part.lower().replace(" ", "").endswith("=none")]
+        moving = amounts("--yearly", [f'"{part}"' for part in parts if part not in still], ranges=True)
+        pairs = {name: ends if isinstance(ends, tuple) else (0.0, ends) for name, ends in moving.items()}
+        return {**pairs, **{part.rpartition("=")[0].strip(): None for part in still}}
 
     @property
     def named(self) -> set[str]:
@@ -140,7 +156,7 @@ def read_labelled(
         y = frame[chosen]
         wanted = None if given.favourable is None else _label(given.favourable, y)
         if known is None:
-            hints: dict[str, Any] = {**given.actions, "number_formats": given.formats}
+            hints: dict[str, Any] = {**given.actions, "number_formats": given.formats, "yearly": given.moves}
             known = vt.Schema.infer(frame, chosen, wanted, **hints)
         found = _with_labels(known, chosen, y, wanted)
     notes = tuple(str(warning.message) for warning in noticed)
@@ -173,7 +189,12 @@ def read_inspected(table: str, given: SchemaOverrides) -> Inspection:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # what is left out is among the findings
         found = inspect_table(
-            frame, given.target, favourable=wanted, number_formats=given.formats, **given.actions
+            frame,
+            given.target,
+            favourable=wanted,
+            number_formats=given.formats,
+            yearly=given.moves,
+            **given.actions,
         )
     return replace(found, schema=found.schema.ignoring(given.ignored))
 
@@ -208,6 +229,7 @@ def _target(given: SchemaOverrides, known: Schema | None, schema: Path | None) -
     """Return the target; refuse options that contradict the schema or each other."""
     overriding = [option for option, columns in given.actions.items() if columns]
     overriding += ["number_format"] if given.formats else []
+    overriding += ["yearly"] if given.moves else []
     if known is not None and overriding:
         received = f"--schema and --{overriding[0].replace('_', '-')}"
         remedy = "edit the feature in the schema"

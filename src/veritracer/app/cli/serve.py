@@ -12,7 +12,6 @@ from veritracer.app.cli.options import KeyFile, names, texts
 from veritracer.app.cli.output import say
 from veritracer.app.cli.places import read_key
 from veritracer.errors import ServiceError, message
-from veritracer.options import PROMISE_TERM
 from veritracer.times import parse_expiry
 
 
@@ -73,8 +72,8 @@ def serve(
         typer.Option(metavar="NAME=TEXT", help="What notices say: institution, ...", show_default=False),
     ] = None,
     expires: Annotated[
-        str, typer.Option(help="Duration or last day of promises: 365d, a date, or never.")
-    ] = f"{PROMISE_TERM.days}d",
+        str, typer.Option(help="Duration or last day of promises: 365d, a date, term, or never.")
+    ] = "term",
     replace: Annotated[
         bool, typer.Option("--replace", help="Deploy MODEL in place of the model deployed last.")
     ] = False,

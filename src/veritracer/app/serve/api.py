@@ -18,7 +18,7 @@ from veritracer.app.serve import models as m
 from veritracer.app.serve.app import Settings, prometheus_text
 from veritracer.app.serve.auth import Guard, Key, Scope, bearer_key
 from veritracer.app.serve.batching import Batcher
-from veritracer.app.serve.operations import Job, Operations, Plain, PromiseJob
+from veritracer.app.serve.operations import Job, Operations, Plain, PromiseJob, expiry_of
 from veritracer.errors import LedgerUnavailableError, VeriTracerWarning
 from veritracer.options import ExplainOptions
 
@@ -138,7 +138,7 @@ def make_router(service: Service) -> APIRouter:
         """Promise recourse, all of it or nothing; a retry under the same key never issues twice."""
         job = PromiseJob(
             rows_of(body.rows),
-            body.options,
+            body.options.until(expiry_of(body.expires or service.settings.expires)),
             notice=body.notice,
             ids=body.ids,
             key=f"{key.name}:{idempotency_key}",

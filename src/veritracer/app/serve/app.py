@@ -45,7 +45,7 @@ from veritracer.app.serve.auth import is_loopback
 from veritracer.app.serve.batching import SECONDS
 from veritracer.app.serve.models import refused
 from veritracer.errors import ServiceError, VeriTracerError, closest, message
-from veritracer.options import PROMISE_TERM
+from veritracer.options import IssueOptions
 
 MEDIA_TYPE = "application/problem+json"
 METRICS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -97,7 +97,8 @@ class Settings:
     fields
         What every notice says: institution, contact, rights.
     expires
-        Last day of promises where a request does not say: ``365d``, a date, or ``never``.
+        Last day of promises where a request does not say: ``365d``, a date, ``never``, or ``term``, the
+        end of the term of the request.
     replace
         Deploy this model in place of the one that was deployed last.
     serve_broken
@@ -127,7 +128,7 @@ class Settings:
     body_timeout: float = 10.0
     codes: Path | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
-    expires: str = f"{PROMISE_TERM.days}d"
+    expires: str = str(IssueOptions.expires)
     replace: bool = False
     serve_broken: str | None = None
     original: str = "plain"

@@ -138,7 +138,7 @@ class PromiseRequest(RecourseRequest[RowT], Generic[RowT]):
         None, description="The alternative of each row that is promised, from 0; by default all of them."
     )
     expires: Annotated[str, Field(max_length=40)] | None = Field(
-        None, description="Last day: 365d, 52w, 1y, a date, or never; by default that of the service."
+        None, description="Last day: 365d, 52w, 1y, a date, term, or never; by default that of the service."
     )
     allow_duplicate: StrictBool = Field(
         IssueOptions.allow_duplicate,
@@ -251,6 +251,7 @@ class RecourseResponse(BaseModel):
     threshold: float | None
     overshoot: float
     drift: dict[str, Any]
+    term: str | None
     model_digest: str
     encoding_digest: str
     answers: list[Answer]

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,10 +41,10 @@ from veritracer.errors import (
 )
 from veritracer.formatting import is_missing, to_python
 from veritracer.ledger.issuing import prepare
-from veritracer.ledger.records import Terms, promised_rows
+from veritracer.ledger.records import LeftOut, Terms, left_out
 from veritracer.ledger.requests import Issued, Request
 from veritracer.models.network import threshold_logit
-from veritracer.options import ExplainOptions, IssueOptions
+from veritracer.options import Expires, ExplainOptions, IssueOptions, promise_end
 from veritracer.search.outcomes import Outcome
 from veritracer.threads import only_compute
 from veritracer.times import parse_expiry
@@ -81,6 +82,11 @@ class Job:
     def kind(self) -> tuple[str, str]:
         """Return what the jobs have in common that are answered together."""
         return self.operation, repr(self.options)
+
+
+def expiry_of(text: str) -> Expires:
+    """Parse the end of promises: ``term``, or what ``parse_expiry`` reads."""
+    return "term" if text == "term" else parse_expiry(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +311,7 @@ class Operations:
     def _write(self, job: PromiseJob, chosen: Counterfactuals) -> Issued:
         """Issue promises of counterfactuals."""
         terms = Terms(
-            parse_expiry(job.expires or self.settings.expires),
+            self._end(job),
             self.settings.original,  # type: ignore[arg-type]  # checked by the terms
             self.settings.ledger_key,
             allow_duplicate=job.allow_duplicate,
@@ -313,7 +319,15 @@ class Operations:
         model = self.model
         prepared = prepare(chosen, model.classifier_, model.threshold_, terms, job.ids)
         prepared = self.ledger.without_duplicates(prepared)
-        return self.ledger.append(prepared, job.request(_response(chosen, prepared.rows)), deployed=True)
+        response = _response(chosen, terms, prepared.rows)
+        return self.ledger.append(prepared, job.request(response), deployed=True)
+
+    def _end(self, job: PromiseJob) -> timedelta | datetime | None:
+        """Return when the promises of a job end: with the service's terms, a shorter term ends them."""
+        expires = expiry_of(job.expires or self.settings.expires)
+        if job.expires is None and isinstance(expires, timedelta) and job.options.term is not None:
+            return min(expires, job.options.duration)
+        return promise_end(expires, job.options.term)
 
     def _issued(self, job: PromiseJob, issued: Issued) -> Plain:
         """Return what was issued, read from the ledger: the same for the first answer and every retry."""
@@ -457,15 +471,23 @@ def _chosen(found: Counterfactuals, part: slice, choose: Sequence[int] | None) -
     return replace(chosen, row=chosen.row - part.start)
 
 
-def _response(chosen: Counterfactuals, promised: NDArray[np.intp]) -> Plain:
+def _skipped(why: LeftOut, outcome: Outcome) -> str:
+    """Return the name of what prevented a promise."""
+    if why is LeftOut.NO:
+        return REPEATED
+    return why.value if why is LeftOut.OUTGROWN else outcome.name.lower()
+
+
+def _response(chosen: Counterfactuals, terms: Terms, promised: NDArray[np.intp]) -> Plain:
     """Return what a retry is told beside the promises themselves; it names nobody."""
-    could, left = promised_rows(chosen, IssueOptions.uncertified), np.ones(len(chosen), dtype=bool)
+    left = np.ones(len(chosen), dtype=bool)
     left[promised] = False
+    why = left_out(chosen, terms)
     return {
         "rows": chosen.row[promised].tolist(),
         "alternatives": chosen.alternative[promised].tolist(),
         "skipped": [
-            {"row": int(chosen.row[i]), "outcome": REPEATED if could[i] else chosen.outcome[i].name.lower()}
+            {"row": int(chosen.row[i]), "outcome": _skipped(why[i], chosen.outcome[i])}
             for i in np.flatnonzero(left).tolist()
         ],
     }
@@ -475,6 +497,8 @@ def _why_skipped(name: str) -> str:
     """Return why a row has no promise, from the name of its outcome."""
     if name == REPEATED:
         return "the same application has a promise already"
+    if name == LeftOut.OUTGROWN:
+        return "it is not certified until the promise would end; state a shorter term"
     outcome = Outcome[name.upper()]
     if outcome is Outcome.CERTIFIED:
         return "certified, but most of the independent models that took no part in the search reject it"

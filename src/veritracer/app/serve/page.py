@@ -33,7 +33,7 @@ from veritracer.app.serve.operations import Job, PromiseJob
 from veritracer.encoding.exact import EMPTY, Texts, as_number
 from veritracer.errors import DataError, VeriTracerError, message
 from veritracer.formatting import round_down
-from veritracer.options import ExplainOptions
+from veritracer.options import TERM, ExplainOptions
 
 if TYPE_CHECKING:
     from starlette.datastructures import FormData
@@ -166,7 +166,8 @@ async def case(visit: Visit) -> Response:
         one["changed"] = {change["feature"] for change in one["changes"]}
     facts = {"row": job.rows[0], "about": reply, "notes": reply["notes"]}
     if 0 <= chosen < len(answer["alternatives"]):
-        facts |= {"key": uuid.uuid4().hex, "expires": visit.service.settings.expires}
+        expires = visit.service.settings.expires
+        facts |= {"key": uuid.uuid4().hex, "expires": TERM if expires == "term" else expires}
         return visit.render(draft=answer["alternatives"][chosen], chosen=chosen, **facts)
     why = _why(visit.translate, answer["alternatives"][0]["outcome"])
     return visit.render(answer=answer, why=why, **facts)
