@@ -43,7 +43,7 @@ from veritracer_bench.plan import Subject, subject_of
 from veritracer_bench.results import read_results, where, write_results
 from veritracer_bench.running import attempt
 from veritracer_bench.shifts import LEFT_OUT
-from veritracer_bench.truth import Answers, Simulator, favourable_probability, measured
+from veritracer_bench.truth import Answers, Explained, Simulator, measured
 from veritracer_bench.truth_tables import Truth
 
 DATASETS = ("heloc", "taiwan_credit", "oula", "ctg", "who", "loans", "loans-repaid")
@@ -193,7 +193,7 @@ def model_cell(
 ) -> None:
     """What a model is worth, written."""
     stage = stage_for(dataset, asked.epochs, asked.train_rows)
-    probability = favourable_probability(model, torch.from_numpy(stage.test.x))
+    probability = Explained.of(model).probability(torch.from_numpy(stage.test.x))
     counted = {name: stage.opinions[name] for name in COUNTED}
     numbers = quality(probability, stage.test, stage.groups, counted, threshold=model.threshold)
     meta = {"numbers": numbers, "seconds": seconds, "where": where()}
@@ -217,7 +217,8 @@ def answer_cell(dataset: str, name: str, seed: int, model: VeriTraCER, asked: As
     arrays = {}
     if len(rows):
         answers = Answers(rows, X, x, x_cf)
-        arrays = measured(model, answers, stage.jury, stage.neighbours, simulator=stage.simulator)
+        explained = Explained.of(model)
+        arrays = measured(explained, answers, stage.jury, stage.neighbours, simulator=stage.simulator)
     meta = {"seconds": seconds, "where": where(), "trainer": method.trainer, "threshold": model.threshold}
     meta["configuration"] = asked.configuration(method.trainer)
     truth.write_file(asked.out, ("truth", dataset, name, seed), meta, arrays)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from veritracer_bench import page, truth_tables
+from veritracer_bench import page, truth_tables, unseen_tables
 from veritracer_bench.results import read_results
 
 PAGE = Path(__file__).with_name("RESULTS.md")
@@ -15,6 +15,9 @@ APPENDIX = Path(__file__).parent / "reference" / "results-appendix.md"
 STORED = Path(__file__).parents[1] / "benchmarks/results/bench"
 TRUTH = STORED.with_name("truth")
 """Where ``python -m benchmarks.truth --table`` writes."""
+
+UNSEEN = STORED.with_name("unseen")
+"""Where ``python -m benchmarks.unseen`` writes."""
 
 PICTURE = f"../benchmarks/results/{TRUTH.name}/frontier.png"
 
@@ -49,6 +52,7 @@ paper.
 def text() -> str:
     """Return the text of the page."""
     truth = truth_tables.summary(read_results(TRUTH), PICTURE)
+    truth += "\n" + unseen_tables.section(read_results(UNSEEN), f"../benchmarks/results/{UNSEEN.name}")
     return page.page(read_results(STORED), head=HEAD, truth=truth)
 
 

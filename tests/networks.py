@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import torch
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
-from veritracer.models.network import Network
+from veritracer.models.network import Network, Theta
 from veritracer.models.param_sets import ParamSet
 
 NORMS = ("linf", "l2", "l1")
@@ -90,3 +90,32 @@ def cases(draw: st.DrawFn, **fixed: object) -> Case:
     }
     values = {name: fixed[name] if name in fixed else draw(s) for name, s in choices.items()}
     return make_case(**values)
+
+
+def drawn_models(case: Case, seed: int, n: int = 24) -> Theta:
+    """Models of the set, stacked: uniform draws and extreme points of every ball."""
+    g = torch.Generator().manual_seed(seed)
+    uniform, corners = case.param_set.sample(n, g), case.param_set.sample(n, g, corners=True)
+    return tuple(torch.cat(pair) for pair in zip(uniform, corners, strict=True))
+
+
+def worst_seen(case: Case, theta: Theta, x_cf: Tensor, *, conditional: bool) -> Tensor:
+    """The largest sign * logit(x_cf) over the models, for each row; -inf where none may be counted."""
+    network = case.param_set.network
+    logit = network.logit(theta, x_cf) * case.sign  # (models, rows)
+    if conditional:
+        keeps = network.logit(theta, case.x) * case.sign >= 0
+        logit = torch.where(keeps, logit, -torch.inf)
+    return logit.amax(0)
+
+
+def module_of(case: Case) -> nn.Sequential:
+    """Today's model as users have it: a torch module."""
+    layers: list[nn.Module] = []
+    network = case.param_set.network
+    for k, (weight, bias) in enumerate(network.layers(case.param_set.center)):
+        linear = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
+        linear.weight.data, linear.bias.data = weight.clone(), bias.clone()
+        slope = network.slopes[k] if k < len(network.slopes) else None
+        layers += [linear] if slope is None else [linear, nn.ReLU() if slope == 0 else nn.LeakyReLU(slope)]
+    return nn.Sequential(*layers)

@@ -6,6 +6,9 @@ import itertools
 import json
 import re
 from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,12 +22,24 @@ import veritracer as vt
 from edited_results import edited
 from recourse_tables import LEVELS, fitted
 from veritracer.app.notices import render_notice
-from veritracer.changes import describe_change, region_of
+from veritracer.app.report.people import in_words
+from veritracer.changes import Change, describe_change, region_of
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import DataError
 from veritracer.schema import Feature, Schema
 
 NUMBER = r"(-?[\d,]+(?:\.\d+)?)"
+
+
+def promised_notice(
+    found: Counterfactuals, module: nn.Sequential, i: int, codes: dict[str, Any], folder: Path
+) -> str:
+    """Return the words of the notice of a promise to row ``i``."""
+    with vt.Ledger(folder / "promises.db") as ledger:
+        ids = [str(k) for k in range(int(found.row.max()) + 1)]
+        issued = ledger.issue(found, module, ids=ids, allow_duplicate=True)
+        number = int(issued.sequence[np.flatnonzero(found.certified).tolist().index(i)])
+        return " ".join(render_notice(ledger, number, codes).split())
 
 
 def number(text: str) -> float:
@@ -118,13 +133,15 @@ def test_drift_of_a_one_way_feature_is_certified_as_far_as_it_is_said(
         (0.1 + 0.2, "savings may change by up to 0.3."),
     ],
 )
-def test_each_way_to_drift_has_its_words(drift: float | tuple[float, float], words: str) -> None:
+def test_each_way_to_drift_has_its_words(
+    drift: float | tuple[float, float], words: str, tmp_path: Path
+) -> None:
     recourse, frame = lender()
     found = recourse.explain(frame, drift={"savings": drift})
     i = int(np.flatnonzero(found.certified)[0])
     assert words in found.sentence(i)
     codes = {name: {"code": "R1", "text": "t", "unit": "euros"} for name in ("savings", "loan")}
-    letter = " ".join(render_notice(found, i, codes).split())
+    letter = promised_notice(found, recourse.module, i, codes, tmp_path)
     amount = re.search(rf"by up to {NUMBER}", words)[1].strip(",")
     assert f"by up to {amount} euros" in letter
     assert ("must not" in words) == ("must not" in letter)
@@ -317,7 +334,7 @@ def test_numbers_that_are_text_are_compared_and_moved_as_numbers() -> None:
     assert region["income"][1] == change.limit + 50 > 5930
 
 
-def test_what_a_year_brings_is_covered_where_the_schema_says_so() -> None:
+def test_what_a_year_brings_is_covered_where_the_schema_says_so(tmp_path: Path) -> None:
     model, X = fitted()
     rules = vt.Schema(
         [f.replace(yearly=(0, 1)) if f.name == "age" else f for f in model.schema_.features],
@@ -332,10 +349,51 @@ def test_what_a_year_brings_is_covered_where_the_schema_says_so() -> None:
     codes = dict.fromkeys(rules.names, ("R1", "t"))
     i = int(np.flatnonzero(found.status == "certified")[0])
     assert found.drift == {"age": (0.0, 1.0)}
-    assert "age (which may grow by up to 1, but must not fall)" in " ".join(
-        render_notice(found, i, codes).split()
-    )
+    letter = promised_notice(found, model.classifier_, i, codes, tmp_path)
+    assert "age (which may grow by up to 1, but must not fall)" in letter
     assert model.recourse(again).explain(X[:2], drift={"age": 0}).drift == {"age": 0.0}
     assert not model.explain(X[:2]).drift
     assert model.recourse(again).explain(X[:2], term="2y").drift == {"age": (0.0, 2.0)}
     assert not model.recourse(again).explain(X[:2], term=None).drift
+
+
+# ------------------------------------------------------------------------------------ numbers in sentences
+
+
+@st.composite
+def numeric_changes(draw: st.DrawFn) -> Change:
+    """A change of a number, often a small one of a large number with many digits."""
+    after = draw(st.decimals(-(10**12), 10**12, places=draw(st.integers(0, 6))))
+    apart = (
+        draw(st.floats(1e-9, 1e3))
+        * draw(st.sampled_from([1.0, 1e-6, 1e-3, 1e6]))
+        * draw(st.sampled_from([-1, 1]))
+    )
+    before = float(after) + apart
+    kind = draw(st.sampled_from([float, np.float32]))
+    limit = float(after) + abs(apart) if before < float(after) else float(after) - abs(apart)
+    feature = Feature("when", "continuous")
+    return Change(feature, float(kind(before)), float(after), draw(st.sampled_from([None, limit])))
+
+
+@settings(max_examples=300)
+@given(numeric_changes())
+def test_what_a_sentence_says_of_two_numbers_is_true_of_the_row(change: Change) -> None:
+    before, after = (exact(value) for value in (change.before, change.after))
+    if before == after:
+        return
+    said = re.fullmatch(
+        r"(Raise|Reduce) when from (\S+) to (?:at least )?(\S+?)(?: or further)?\.", describe_change(change)
+    )
+    old, new = (Decimal(text.replace(",", "")) for text in (said[2], said[3]))
+    assert new == after
+    assert (said[1] == "Raise") == (before < after) == (old < new)
+    assert old != new
+    assert abs((new - old) - (after - before)) <= abs(after - before) / 1000
+    _, shown, to, by = in_words(change)
+    old, new = (Decimal(text.replace(",", "")) for text in (shown, to))
+    assert Decimal(by.replace(",", "").replace("−", "-")) == new - old
+
+
+def exact(value: float) -> Decimal:
+    return Decimal(repr(float(value)))

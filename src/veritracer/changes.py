@@ -5,7 +5,7 @@ There is one function for each sentence. ``translate`` is English, or a ``Transl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -28,6 +28,7 @@ from veritracer.formatting import (
     to_python,
 )
 from veritracer.models.param_sets import ABSOLUTE, ParamSet, rule_named
+from veritracer.schema import Schema
 from veritracer.schema.feature import Feature, is_number
 from veritracer.search.problem import OUTWARDS, Drift
 
@@ -60,6 +61,27 @@ class Change(NamedTuple):
         return is_missing(self.before) or self.before in self.feature.missing_codes
 
     @property
+    def stated(self) -> Any:
+        """Return the old value as people write it, exact enough for what is said of the change.
+
+        Digits left by a float32 or a division are dropped as long as the difference stays right to three
+        digits; so direction and inequality hold for the row, too.
+
+        >>> rate, second = Feature("rate", "continuous"), Feature("second", "continuous")
+        >>> Change(rate, 0.517999992370605, 0.4).stated
+        0.518
+        >>> Change(second, 1_700_019_512.345, 1_700_019_600.0).stated
+        1700019512.3
+        """
+        number = self.feature.is_numeric and not self.was_missing
+        if not number or as_written(self.before) == self.before:
+            return self.before
+        distance = abs(decimal_of(self.after) - decimal_of(self.before))
+        rounded = (float(f"{float(self.before):.{digits}g}") for digits in range(7, 17))
+        near = (one for one in rounded if abs(decimal_of(one) - decimal_of(self.before)) <= distance / 1000)
+        return next(near, self.before)
+
+    @property
     def goes_on(self) -> bool:
         """True if values beyond the new one are covered too."""
         number = self.feature.is_numeric and not self.was_missing
@@ -89,42 +111,47 @@ class Move(NamedTuple):
     codes: tuple[Any, ...] = ()
 
 
-class Promise(NamedTuple):
-    """The promise of a certificate: the set of later models, and whether x must keep its decision."""
-
-    models: ParamSet
-    conditional: bool
-    favourable: bool
-
-    @property
-    def kappa(self) -> float:
-        """Return the kappa of the set."""
-        return self.models.kappa
-
-
 # ------------------------------------------------------------------------------- changes and covered regions
 
 
 def changes_of(found: Counterfactuals, i: int) -> list[Change]:
     """Return the changes of counterfactual ``i``, in the order of the columns."""
-    schema = found.encoding.schema
-    differs = found.encoding.changed(found.x_cf[i], found.x[i])
+    return changes_between(found.encoding, found.x[i], found.x_cf[i], _cells_of(found, i), _limits(found, i))
+
+
+def changes_between(
+    encoding: Encoding,
+    x: Tensor,
+    x_cf: Tensor,
+    cells: Mapping[str, tuple[Any, Any]],
+    limits: Mapping[str, Any],
+) -> list[Change]:
+    """Return the changes from ``x`` to ``x_cf``, (d,) each, whose old and new values are ``cells``."""
+    schema, differs = encoding.schema, encoding.changed(x_cf, x)
     names = {schema.names[k] for k in differs.nonzero().squeeze(-1).tolist()}
-    return [
-        Change(schema[name], to_python(before[i]), to_python(after[i]), _limit(found, name, i))
-        for name, (before, after) in found.cells.items()
-        if name in names
-    ]
+    return [Change(schema[name], *cells[name], limits.get(name)) for name in cells if name in names]
 
 
 def moves_of(found: Counterfactuals, i: int) -> list[Move]:
     """Return the covered drift of counterfactual ``i``; missing cells have none."""
-    region = region_of(found, i) if found.drift else {}
+    if not found.proved[i]:
+        return []
+    drift = {name: _drift(found, name) for name in found.drift}
+    return moves_between(found.encoding.schema, _cells_of(found, i), _limits(found, i), drift)
+
+
+def moves_between(
+    schema: Schema,
+    cells: Mapping[str, tuple[Any, Any]],
+    limits: Mapping[str, Any],
+    drift: Mapping[str, Drift],
+) -> list[Move]:
+    """Return the covered drift around the new values of ``cells``."""
     moves = []
-    for name in [name for name in found.drift if name in region]:
-        feature, drift = found.encoding.schema[name], _drift(found, name)
-        if any(drift):
-            moves.append(Move(feature, drift, codes_within(feature, *region[name])))
+    for name, amount in drift.items():
+        ends = covered_ends(schema[name], cells[name][1], limits.get(name), amount) if any(amount) else None
+        if ends is not None:
+            moves.append(Move(schema[name], amount, codes_within(schema[name], *ends)))
     return moves
 
 
@@ -141,14 +168,14 @@ def region_of(found: Counterfactuals, i: int) -> dict[str, tuple[Any, Any]]:
     only as shown are omitted, and all are omitted if nothing is proved. Numbers beyond the fitted range count
     as its end, for every model of the set; a code for missing values is no number.
     """
-    ends: dict[str, tuple[Any, Any]] = {}
-    requested = found.overshoot > 0 or bool(found.drift)
-    for name, (_, cells) in found.cells.items() if requested and found.proved[i] else ():
-        feature, shown = found.encoding.schema[name], to_python(cells[i])
-        pair = covered_ends(feature, shown, _limit(found, name, i), _drift(found, name))
-        if pair is not None:
-            ends[name] = pair
-    return ends
+    if not found.proved[i] or not (found.overshoot > 0 or found.drift):
+        return {}
+    schema, limits = found.encoding.schema, _limits(found, i)
+    ends = {
+        name: covered_ends(schema[name], shown, limits.get(name), _drift(found, name))
+        for name, (_, shown) in _cells_of(found, i).items()
+    }
+    return {name: pair for name, pair in ends.items() if pair is not None}
 
 
 def covered_ends(feature: Feature, shown: Any, limit: Any, drift: Drift) -> tuple[Any, Any] | None:
@@ -209,12 +236,15 @@ def _drift(found: Counterfactuals, name: str) -> Drift:
     return drift if found.encoding.schema[name].is_numeric else Drift(*(float(int(way)) for way in drift))
 
 
-def _limit(found: Counterfactuals, name: str, i: int) -> Any:
-    """Return the last covered value of a changed number; None if that is not proved."""
-    if name not in found.limits or not found.proved[i]:
-        return None
-    cells, inside = found.limits[name]
-    return to_python(cells[i]) if inside[i] else None
+def _limits(found: Counterfactuals, i: int) -> dict[str, Any]:
+    """Return the last covered value of each changed number of counterfactual ``i``, if that is proved."""
+    limits = found.limits.items() if found.proved[i] else ()
+    return {name: to_python(cells[i]) for name, (cells, inside) in limits if inside[i]}
+
+
+def _cells_of(found: Counterfactuals, i: int) -> dict[str, tuple[Any, Any]]:
+    """Return the old and the new value of each feature of counterfactual ``i``."""
+    return {name: (to_python(old[i]), to_python(new[i])) for name, (old, new) in found.cells.items()}
 
 
 def _cells(feature: Feature, column: pd.Series[Any]) -> Any:
@@ -251,14 +281,10 @@ def describe(found: Counterfactuals, i: int, translate: English = ENGLISH) -> st
     say = translate.gettext
     if found.status[i] == "none":
         return say("No change is proposed: %(reason)s.", reason=found.reason[i])
-    changes, holds = found.changes_of(i), bool(found.certified[i])
+    changes = found.changes_of(i)
     parts = [describe_change(change, translate) for change in changes]
     parts += describe_region(changes, found.moves_of(i), translate)
-    if not holds and found.radius[i] == 0:
-        parts.append(say("This is valid today; nothing is proved about later versions of the model."))
-    else:
-        parts.append(describe_promise(found.promise(i), translate, holds=holds))
-    return " ".join(parts)
+    return " ".join([*parts, describe_promise(found, i, translate)])
 
 
 def describe_change(
@@ -278,7 +304,7 @@ def describe_change(
     value = value or translate.format_value
     words = {
         "label": label or change.feature.name,
-        "before": value(as_written(change.before)),
+        "before": value(change.stated),
         "after": value(change.after),
     }
     say = translate.gettext
@@ -357,20 +383,19 @@ def _levels(translate: English, count: float) -> str:
     return translate.ngettext("%(count)s level", "%(count)s levels", int(count), count=int(count))
 
 
-def describe_promise(promise: Promise, translate: English = ENGLISH, *, holds: bool = True) -> str:
-    """Describe the promise about later models."""
-    say = translate.gettext
-    if promise.kappa == 0:
+def describe_promise(found: Counterfactuals, i: int, translate: English = ENGLISH) -> str:
+    """Describe what is proved of counterfactual ``i`` for later models, at the requested kappa or its own."""
+    say, holds = translate.gettext, bool(found.certified[i])
+    if not holds and found.radius[i] == 0:
+        return say("This is valid today; nothing is proved about later versions of the model.")
+    models = found.param_set if holds else found.param_set.at(float(found.radius[i]))
+    if models.kappa == 0:
         return say("This is valid for today's model; nothing was asked about later versions.")
-    words = {"limit": describe_models(promise.models, translate)}
-    if promise.conditional and promise.favourable:
+    words = {"limit": describe_models(models, translate), "condition": ""}
+    if found.conditional[i] and found.favourable[i]:
         words["condition"] = say(", as long as the original application would still be accepted")
-    else:
-        words["condition"] = (
-            say(", as long as the original application would still be declined")
-            if promise.conditional
-            else ""
-        )
+    elif found.conditional[i]:
+        words["condition"] = say(", as long as the original application would still be declined")
     if holds:
         return say(
             "This stays valid for any later version of the model whose %(limit)s%(condition)s.", **words
@@ -436,6 +461,6 @@ def repeated_changes(encoding: Encoding, x: Tensor, x_cf: Tensor) -> Iterator[st
                 name = block.feature.name
                 yield (
                     f"{format_percent(share)} of {len(x):,} counterfactuals set {name!r} to its {word} "
-                    "value; a limit keeps each change to a share of the person's own value: "
-                    f"limits={{{name!r}: 0.3}} (--limit {name}=0.3)"
+                    f"value; consider --limit {name}=0.3 (limits={{{name!r}: 0.3}}), which keeps each change "
+                    "to a share of the person's own value"
                 )

@@ -19,7 +19,6 @@ from veritracer.certificate import Certificates, Membership
 from veritracer.changes import (
     Change,
     Move,
-    Promise,
     changes_of,
     describe,
     moves_of,
@@ -298,11 +297,6 @@ class Counterfactuals:
     @cached_property
     def _reasons(self) -> dict[int, list[PrincipalReason]]:
         return {}
-
-    def promise(self, i: int) -> Promise:
-        """Return the promise of counterfactual ``i``, at the requested kappa or at its own radius."""
-        models = self.param_set if self.certified[i] else self.param_set.at(float(self.radius[i]))
-        return Promise(models, bool(self.conditional[i]), bool(self.favourable[i]))
 
     def covers(self, model: Any) -> Membership:
         """Test if ``model`` is in the set at which rows are certified: see ``Certificates.covers``."""

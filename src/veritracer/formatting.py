@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any
@@ -127,12 +126,13 @@ def as_written(value: Any) -> Any:
 
 
 def format_percent(share: float | None, *, fixed: bool = False) -> str:
-    """Format a share with one decimal, rounded down, and "<0.1 %" for a small one; "–" for None and NaN.
+    """Format a share with one decimal, rounded to nearest; "–" for None and NaN.
 
-    ``fixed`` keeps a trailing zero, for columns.
+    0 % and 100 % mean none and all: what would round to them is "<0.1 %" or ">99.9 %". ``fixed`` keeps a
+    trailing zero, for columns.
 
-    >>> format_percent(1.0), format_percent(0.9996), format_percent(0.57)
-    ('100 %', '99.9 %', '57 %')
+    >>> format_percent(1.0), format_percent(0.9996), format_percent(0.6667)
+    ('100 %', '>99.9 %', '66.7 %')
     >>> format_percent(0.0002), format_percent(0.0), format_percent(None)
     ('<0.1 %', '0 %', '–')
     >>> format_percent(0.57, fixed=True), format_percent(1.0, fixed=True)
@@ -140,9 +140,11 @@ def format_percent(share: float | None, *, fixed: bool = False) -> str:
     """
     if share is None or share != share:
         return "–"
-    tenths = math.floor(1000 * share + 1e-9)  # 1000 * 0.57 may be an ulp below 570
-    if share >= 1 or tenths == 0:
-        return "100 %" if share >= 1 else "<0.1 %" if share > 0 else "0.0 %" if fixed else "0 %"
+    tenths = round(1000 * share)
+    if 0 < share < 1 and tenths in (0, 1000):
+        return ">99.9 %" if tenths else "<0.1 %"
+    if share >= 1:
+        return "100 %"
     return f"{tenths / 10:.1f} %" if fixed else f"{tenths / 10:g} %"
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from veritracer.files import write_whole
-from veritracer_bench.reproduction import ABLATION, ACROSS, Summary, printed_of
+from veritracer_bench.reproduction import ABLATION, ACROSS, BY_MODEL, IN_ABLATION, Summary, printed_of
 from veritracer_bench.results import PAPER, settled
 
 DISTANCES, DISTANCE_SHARE = ("proximity", "DDM"), 0.15
@@ -27,7 +27,10 @@ OF_MAIN_METHODS = (*DISTANCES, SPARSITY)
 MAIN_METHODS = ("veritracer", "counternet")
 """The methods whose distances and sparsity count."""
 
-COLUMNS = ("accuracy", "valid", "δ-robust", *ACROSS, "DS", "accuracy after", "proximity", "sparsity", "DDM")
+COLUMNS = (
+    *("accuracy", "valid", "δ-robust", *ACROSS, *BY_MODEL),
+    *("DS", "accuracy after", "proximity", "sparsity", "DDM"),
+)
 """All columns, in the order of the page."""
 
 FIELDS = ("experiment", "dataset", "method", "models", "column", "mean", "spread", "count")
@@ -86,7 +89,7 @@ def comparisons(ours: Iterable[Summary], authors: Iterable[Summary]) -> list[Com
         _compared(summary, column, theirs.get(summary[:3]))
         for summary in ours
         for column in COLUMNS
-        if column in summary.numbers and (summary.experiment == "ri" or column in ACROSS)
+        if column in summary.numbers and (summary.experiment == "ri" or column in (*ACROSS, *BY_MODEL))
     ]
 
 
@@ -141,6 +144,11 @@ def read_summaries(path: Path) -> list[Summary]:
     return list(found.values())
 
 
+def merged(stored: Iterable[Summary], found: Iterable[Summary]) -> list[Summary]:
+    """Return the stored summaries with the found ones in place of those of the same models, sorted."""
+    return sorted({each[:3]: each for each in (*stored, *found)}.values(), key=lambda each: each[:3])
+
+
 # ---------------------------------------------------------------- the page
 
 
@@ -181,6 +189,15 @@ def _text(number: Number | None) -> str:
         return "–"
     spread = "" if number.spread is None else f" ({number.spread:.3f})"
     return f"{number.mean:.3f}{spread}, {number.models}"
+
+
+def ablation_text(summary: Summary, column: str) -> str:
+    """Return a number of a summary, with that of the paper's ablation in brackets."""
+    if column not in summary.numbers:
+        return "–"
+    mean, spread, _ = summary.numbers[column]
+    printed = PAPER.get((f"ablation {IN_ABLATION[column]}", summary.dataset, ABLATION[summary.method]))
+    return f"{mean:.3f} ({spread:.3f})" + ("" if printed is None else f" [{printed.mean:g}]")
 
 
 def sections(found: Sequence[Comparison]) -> list[str]:

@@ -120,14 +120,14 @@ class Jury:
 def jury_of(train: Labelled, test: Labelled, *, epochs: int | None = None) -> Jury:
     """Fit the judges of a dataset; ``epochs`` is for the standard MLPs (None: the library's default)."""
     shortened = standard_mlps(train, MLP_SEEDS, epochs=epochs, leave_out=True)
-    judges = [Judge(name, (_opinion(model.fit(*train)),)) for name, model in _classes(train).items()]
+    judges = [Judge(name, (opinion(model.fit(*train)),)) for name, model in classes(len(train.y)).items()]
     judges.append(Judge(MLPS, mlps(train, MLP_SEEDS, epochs=epochs)))
     judges.append(Judge(LEFT_OUT, tuple(map(opinion_of, shortened))))
     half = halves(test.y)
     boosted, networks = [], []
     for side in (0, 1):
         part = test.select(np.flatnonzero(half == side))
-        boosted.append(Judge(BOOSTING + UNSEEN, (_opinion(boosting(len(part.y)).fit(*part)),)))
+        boosted.append(Judge(BOOSTING + UNSEEN, (opinion(boosting(len(part.y)).fit(*part)),)))
         networks.append(Judge(MLPS + UNSEEN, mlps(part, MLP_SEEDS, epochs=epochs)))
     return Jury(tuple(judges), ((boosted[0], boosted[1]), (networks[0], networks[1])), half)
 
@@ -154,12 +154,12 @@ def boosting(rows: int) -> HistGradientBoostingClassifier:
     )
 
 
-def _classes(train: Labelled) -> dict[str, Any]:
-    """Return an unfitted model of each class."""
+def classes(rows: int) -> dict[str, Any]:
+    """Return an unfitted model of each class, for so many rows."""
     trees = {"n_estimators": TREES, "min_samples_leaf": SMALLEST_LEAF, "random_state": 0}
-    nearest = min(NEAREST, max(SMALLEST_NEAREST, len(train.y) // 20), len(train.y))
+    nearest = min(NEAREST, max(SMALLEST_NEAREST, rows // 20), rows)
     return {
-        BOOSTING: boosting(len(train.y)),
+        BOOSTING: boosting(rows),
         FOREST: RandomForestClassifier(**trees),
         EXTRA: ExtraTreesClassifier(**trees),
         LOGISTIC: LogisticRegression(max_iter=5000),
@@ -167,15 +167,15 @@ def _classes(train: Labelled) -> dict[str, Any]:
     }
 
 
-def _opinion(model: Any) -> Opinion:
+def opinion(model: Any) -> Opinion:
     """Return the probability of label 1 under a fitted scikit-learn model."""
     yes = int(np.flatnonzero(model.classes_ == 1)[0])
 
-    def opinion(x: Floats) -> Floats:
+    def probability(x: Floats) -> Floats:
         found: Floats = model.predict_proba(x)[:, yes]
         return found
 
-    return opinion
+    return probability
 
 
 def standard_mlps(

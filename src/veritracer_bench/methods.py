@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
@@ -75,10 +75,27 @@ SECONDS = {
 
 
 def arguments(trainer: str) -> dict[str, Any]:
-    """Return the arguments of ``VeriTraCER`` for a training; refuse an unknown name."""
-    if trainer not in TRAINERS:
-        raise NotSupportedError(unknown_name("a way of training", trainer, TRAINERS))
-    return TRAINERS[trainer]
+    """Return the arguments of ``VeriTraCER`` for a training; refuse an unknown name.
+
+    ``counternet[weight_proximity=0.3]`` changes some of them.
+    """
+    base, options = _options_in(trainer)
+    if base not in TRAINERS:
+        raise NotSupportedError(unknown_name("a way of training", base, TRAINERS))
+    return TRAINERS[base] | options
+
+
+def _options_in(name: str) -> tuple[str, dict[str, Any]]:
+    """Split ``name[option=value,...]`` into the name and its options."""
+    if not name.endswith("]"):
+        return name, {}
+    base, _, inside = name[:-1].partition("[")
+    try:
+        pairs = [part.split("=") for part in inside.split(",") if part]
+        return base, {option.strip(): ast.literal_eval(value.strip()) for option, value in pairs}
+    except (ValueError, SyntaxError):
+        remedy = "write veritracer[plausibility=0.5,max_changes=4]"
+        raise NotSupportedError(message("options with plain values", repr(name), remedy)) from None
 
 
 # ---------------------------------------------------------------- methods
@@ -142,13 +159,18 @@ def explained(**options: Any) -> Callable[[Problem], Tensor]:
     return answer
 
 
-def searched(kind: type[Baseline[Any]]) -> Callable[[Problem], Tensor]:
-    """Return the counterfactuals of a baseline with its default hyperparameters."""
+def searched(kind: type[Baseline[Any]], **options: Any) -> Callable[[Problem], Tensor]:
+    """Return the counterfactuals of a baseline with its default hyperparameters and these options."""
+    try:
+        config = kind.options(**options)
+    except TypeError as error:
+        remedy = f"it has {', '.join(each.name for each in fields(kind.options))}"
+        raise NotSupportedError(message(f"options of {kind.name!r}", str(error), remedy)) from None
 
     def answer(problem: Problem) -> Tensor:
         model = problem.model
         rows = problem.x_train, problem.y_train
-        explainer = kind(model.classifier_, model.encoding_, *rows, random_state=problem.seed)
+        explainer = kind(model.classifier_, model.encoding_, *rows, config, problem.seed)
         return explainer.explain(problem.x)
 
     return answer
@@ -178,7 +200,10 @@ METHODS: dict[str, Method] = {
         from_baseline(BASELINES["sns"], "SNS", 6.0),
         from_baseline(BASELINES["wachter"], "Wachter", 3.0),
         from_baseline(BASELINES["neighbour"], "nearest neighbour", 0.5),
+        from_baseline(BASELINES["rnce"], "RNCE", 1.0),
+        from_baseline(BASELINES["proplace"], "PROPLACE", 5000.0),
         from_baseline(BASELINES["dice"], "DiCE", 200.0),
+        from_baseline(BASELINES["ellice"], "ElliCE", 500.0),
         *(
             Method(
                 f"algorithm-1-{kappa}",
@@ -205,6 +230,9 @@ METHODS: dict[str, Method] = {
 }
 """Every method of the library by its name."""
 
+SEARCHED = ("roar", "sns", "wachter", "neighbour", "rnce", "proplace", "dice", "ellice")
+"""Baselines that search on a classifier trained for accuracy, and have options."""
+
 COMPARED = ("veritracer", "algorithm-1", "generator", "counternet", "roar", "sns", "wachter", "neighbour")
 """Methods of the tables by default; the library's own default comes first."""
 
@@ -230,7 +258,8 @@ BY_BOUND = {
 def resolve(name: str) -> Method:
     """Return the method with this name, or the one at ``module:Class``.
 
-    ``veritracer[plausibility=0.5]`` asks ``explain`` of a method's model with these options.
+    Options are in brackets: ``veritracer[plausibility=0.5]`` has options of ``explain``,
+    ``roar[delta_max=0.3]`` of a baseline, and ``counternet[weight_proximity=0.3]`` of the training.
     """
     if name.endswith("]"):
         return _with_options(name)
@@ -250,13 +279,15 @@ def resolve(name: str) -> Method:
 
 
 def _with_options(name: str) -> Method:
-    base, _, inside = name[:-1].partition("[")
+    base, options = _options_in(name)
     method = resolve(base)
-    try:
-        pairs = [part.split("=") for part in inside.split(",") if part]
-        options = {option.strip(): ast.literal_eval(value.strip()) for option, value in pairs}
-    except (ValueError, SyntaxError):
-        remedy = "write veritracer[plausibility=0.5,max_changes=4]"
-        raise NotSupportedError(message("options with plain values", repr(name), remedy)) from None
     said = ", ".join(f"{option} {value}" for option, value in options.items())
-    return Method(name, f"{method.title}, {said}", method.trainer, explained(**options), method.seconds)
+    answer, trainer = method.answer, method.trainer
+    if base in SEARCHED:
+        answer = searched(BASELINES[base], **options)
+    elif answer is generated:
+        trainer += name.removeprefix(base)
+        arguments(trainer)  # refuses an unknown training
+    else:
+        answer = explained(**options)
+    return Method(name, f"{method.title}, {said}", trainer, answer, method.seconds)

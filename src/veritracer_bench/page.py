@@ -99,7 +99,8 @@ REASONS = {
 """Explanation of a better number of another method, for each table."""
 
 LEGEND = (
-    "Mean over seeds, standard deviation in parentheses, the paper's number in brackets. **Bold**: best of "
+    "Mean over seeds, standard deviation in parentheses, for RI and LOO also that over ordered pairs of "
+    "models; the paper's number in brackets. **Bold**: best of "
     "the column by more than one standard deviation (its own or the runner-up's). ▲ ▼: better or worse "
     "than the paper by more than one standard deviation (ours or the paper's), = otherwise. The paper's "
     "VeriTraCER is compared with *Algorithm 1 alone*: Algorithm 1 without a panel, followed by the certified "

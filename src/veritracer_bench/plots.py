@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from veritracer_bench import paper_figures
+from veritracer_bench.curves import OURS, STRENGTHS, points
+from veritracer_bench.methods import METHODS
 from veritracer_bench.plan import PAPER_DATASETS, short_title
 from veritracer_bench.results import PAPER as PRINTED
+from veritracer_bench.results import Cell
 from veritracer_bench.tables import ORDER, Results, title_of
 from veritracer_bench.truth_tables import DISTANCE, Truth, method_title
 from veritracer_bench.truth_tables import title_of as dataset_title
@@ -30,7 +34,17 @@ BOXES = (
 
 TICKS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
-COLOURS = ("#003f5c", "#2f7f9e", "#7a5195", "#ef5675", "#ffa600", "#6b7a86", "#9aa57c", "#b9c2c9")
+COLOURS = (
+    "#003f5c",
+    "#2f7f9e",
+    "#7a5195",
+    "#ef5675",
+    "#ffa600",
+    "#6b7a86",
+    "#9aa57c",
+    "#b9c2c9",
+    "#8c564b",
+)
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
@@ -132,6 +146,38 @@ def frontier(truth: Truth, path: Path) -> Path | None:
         axis.set_xlabel("distance", fontsize=8)
     figure.supylabel("accepted by the lowest judge that counts", fontsize=9)
     _legend(figure, axes, [method_title(base) for base in singles])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def acceptance_curves(cells: Sequence[Cell], path: Path) -> Path | None:
+    """Draw acceptance by the lowest qualifying judge of unseen rows against distance, and against LOF.
+
+    A line for each method, a point for each strength, a panel for each dataset; bars are 95 % intervals.
+    """
+    datasets = list(dict.fromkeys(cell.key.dataset for cell in cells if cell.key.method == OURS))
+    found = {dataset: points(cells, dataset) for dataset in datasets}
+    found = {dataset: each for dataset, each in found.items() if len({point.base for point in each}) > 1}
+    if not found:
+        return None
+    bases = [base for base in STRENGTHS if any(p.base == base for each in found.values() for p in each)]
+    figure, axes = _panels(2 * len(found), "accepted by the lowest judge: the upper left corner is best", 2)
+    for number, (dataset, each) in enumerate(found.items()):
+        for axis, name in zip(axes[2 * number :], ("distance", "lof"), strict=False):
+            for base in bases:
+                curve = sorted((p for p in each if p.base == base), key=lambda p: p.distance)
+                where = [getattr(point, name) for point in curve]
+                means = [point.lowest.mean for point in curve]
+                bars = [point.lowest.half_width for point in curve]
+                label = METHODS[base].title
+                colour, width = _colour(base, bases), 2.0 if base == OURS else 1.0
+                axis.errorbar(where, means, bars, marker="o", ms=3, lw=width, color=colour, label=label)
+            axis.set_ylim(-0.04, 1.04)
+            axis.set_title(short_title(dataset), fontsize=9)
+            axis.set_xlabel("LOF" if name == "lof" else name, fontsize=8)
+    figure.supylabel("accepted by the lowest judge that qualifies", fontsize=9)
+    _legend(figure, axes, [METHODS[base].title for base in bases])
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return path

@@ -16,13 +16,14 @@ import argparse
 import copy
 import json
 import math
-import multiprocessing
 import os
+import signal
+import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from torch import Tensor, nn
 from veritracer import metrics
 from veritracer.certificate import certify
 from veritracer.encoding import Encoding
+from veritracer.engines import make_engine
 from veritracer.errors import NotSupportedError, VeriTracerWarning, unknown_name
 from veritracer.estimator import VeriTraCER
 from veritracer.models.network import Network, from_module, to_module
@@ -44,7 +46,8 @@ from veritracer.training.recipes import PANEL_FREE, settings_of
 from veritracer.training.recipes import names as recipe_names
 from veritracer_bench.authors import later_encoding, left_out_block, paper_subject, unclipped
 from veritracer_bench.plan import Subject
-from veritracer_bench.results import PAPER, Printed, write_json
+from veritracer_bench.results import PAPER, Printed, where, write_json
+from veritracer_bench.running import attempt
 
 METHODS: dict[str, dict[str, Any]] = {
     "veritracer": {"method": "veritracer", "bound": "simul-crown"},
@@ -116,6 +119,7 @@ def run_jobs(jobs: Sequence[Job], options: Options) -> None:
             **job._asdict(),
             "recipe": options.recipe,
             "changes": dict(options.changes),
+            "commit": where()["commit"],
             "numbers": numbers,
         }
         write_json(out / f"{job.name}.json", document)
@@ -255,7 +259,7 @@ def pairs_of(out: Path, jobs: Sequence[Job]) -> Pairs:
     """Measure RI or LOO of the finished jobs in both definitions of the paper."""
     found = [load_file(out / f"{job.name}.safetensors") for job in jobs]
     answers = [(tensors["x"], tensors["x_cf"]) for tensors in found]
-    return judged_pairs([_module(tensors) for tensors in found], answers)
+    return judged_pairs([module_of(tensors) for tensors in found], answers)
 
 
 def judged_pairs(modules: Sequence[nn.Module], answers: Sequence[tuple[Tensor, Tensor]]) -> Pairs:
@@ -272,11 +276,13 @@ def judged_pairs(modules: Sequence[nn.Module], answers: Sequence[tuple[Tensor, T
     return Pairs(*(np.array(numbers) for numbers in zip(*each, strict=True)))
 
 
-def _module(tensors: dict[str, Tensor]) -> nn.Sequential:
-    """Build the classifier of a job's file; the paper's networks have LeakyReLU and two logits."""
-    theta = tuple(
-        tensors[f"classifier.{i}"] for i in range(sum(n.startswith("classifier.") for n in tensors))
-    )
+def module_of(tensors: dict[str, Tensor], which: str = "classifier") -> nn.Sequential:
+    """Build a classifier of a job's file: that of the job, or the ``later`` one after fine-tuning.
+
+    The paper's networks have LeakyReLU and two logits.
+    """
+    count = sum(name.startswith(f"{which}.") for name in tensors)
+    theta = tuple(tensors[f"{which}.{i}"] for i in range(count))
     slope = TrainingConfig(**settings_of("paper", "veritracer")).slope
     network = Network((slope,) * (len(theta) // 2 - 1), (-1.0, 1.0))
     return to_module(network, theta).eval()
@@ -298,9 +304,22 @@ SHOWN = {
 ACROSS = ("RI or LOO, f_m(x′) ≠ f_m(x)", "f_m(x′) = f(x′)")
 """Columns of the summary that concern pairs of models."""
 
+BY_MODEL = tuple(f"{column}, by model" for column in ACROSS)
+"""The same numbers as means of each model over all others, so that their deviation is one over models."""
+
 PRINTED = {"δ-robust": "delta", "proximity": "proximity", "sparsity": "sparsity", "DDM": "ddm", "DS": "shift"}
 ABLATION = {"veritracer": "generator", "crown-ibp": "generator-crown-ibp", "ibp": "generator-ibp"}
 """Names of the paper's tables by column, and of the methods in its ablation."""
+
+IN_ABLATION = {
+    "δ-robust": "certified",
+    ACROSS[0]: "keeps",
+    "accuracy": "accuracy",
+    "proximity": "proximity",
+    "sparsity": "sparsity",
+    "DDM": "ddm",
+}
+"""Names of the numbers in the paper's ablation, by column."""
 
 
 class Summary(NamedTuple):
@@ -342,6 +361,8 @@ def summary_of(key: tuple[str, str, str], models: Sequence[dict[str, float]], pa
             numbers[column] = _spread(values)
     if pairs is not None:
         numbers |= {column: _spread(each) for column, each in zip(ACROSS, pairs, strict=True)}
+        by_model = (each.reshape(len(models), -1) for each in pairs)
+        numbers |= {column: _spread(each.mean(1)) for column, each in zip(BY_MODEL, by_model, strict=True)}
     return Summary(*key, len(models), numbers, printed_of(*key))
 
 
@@ -349,9 +370,7 @@ def printed_of(experiment: str, dataset: str, method: str) -> dict[str, Printed]
     """Return what the paper prints of a method: its main tables, and its ablation for single bounds."""
     tables = {**PRINTED, ACROSS[0]: experiment, "accuracy": "accuracy"}
     found = {column: PAPER.get((table, dataset, method)) for column, table in tables.items()}
-    ablation = {"δ-robust": "certified", ACROSS[0]: "keeps", "accuracy": "accuracy"}
-    ablation |= {"proximity": "proximity", "sparsity": "sparsity", "DDM": "ddm"}
-    for column, name in ablation.items():
+    for column, name in IN_ABLATION.items():
         if found[column] is None and method in ABLATION and experiment == "ri":
             found[column] = PAPER.get((f"ablation {name}", dataset, ABLATION[method]))
     return {column: printed for column, printed in found.items() if printed is not None}
@@ -392,29 +411,46 @@ def _text(summary: Summary, column: str) -> str:
 # ---------------------------------------------------------------- the run
 
 
+class _TimeIsOver(BaseException):
+    """Raised when a run has to stop; nothing that handles the errors of a task may hold it up."""
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Leave the block after so many seconds (more than 0), wherever it is; in the main thread only."""
+
+    def stop(*_: object) -> None:
+        raise _TimeIsOver
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.0 if math.isinf(seconds) else seconds)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+    except _TimeIsOver:  # also if it comes while the timer is switched off
+        pass
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def run(jobs: Sequence[Job], options: Options, workers: int, stop_after: float) -> int:
     """Run jobs in other processes until all are done or the time is over; return how many are open.
 
-    A process that is stopped leaves a checkpoint, and the next run continues from there if it has as many
+    Training that is stopped leaves a checkpoint, and the next run continues from there if it has as many
     processes, which decide how the jobs are divided.
     """
-    end = time.monotonic() + stop_after
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    waiting = batches_of([job for job in jobs if not (out / f"{job.name}.json").exists()], workers)
-    context = multiprocessing.get_context("spawn")
-    running: list[BaseProcess] = []
-    while (waiting or running) and time.monotonic() < end:
-        running = [process for process in running if process.is_alive()]
-        while waiting and len(running) < workers:
-            process = context.Process(target=run_jobs, args=(waiting.pop(0), options), daemon=True)
-            process.start()
-            running.append(process)
-        time.sleep(0.2)
-    for left in running:
-        left.terminate()
-    for left in running:
-        left.join()
+    open_jobs = [job for job in jobs if not (out / f"{job.name}.json").exists()]
+    if stop_after <= 0:
+        return len(open_jobs)
+    calls = ((run_jobs, (batch, options)) for batch in batches_of(open_jobs, workers))
+    with _time_limit(stop_after):
+        for done in make_engine("local", workers).map(attempt, calls):
+            if done.failure is not None:
+                print(f"{done.args[0][0].name} failed: {done.failure}", file=sys.stderr, flush=True)
     return sum(not (out / f"{job.name}.json").exists() for job in jobs)
 
 

@@ -25,6 +25,8 @@ from veritracer.files import document_text, write_whole
 
 FORMAT = "veritracer-bench-1"
 CONDITIONS = ".conditions.json"
+SQUARE = ", mean square"
+"""The end of the name of a number's mean square over other models, beside its mean."""
 _FIRST = ("method", "seed", "conditions", "seconds")
 
 
@@ -71,6 +73,12 @@ def read(folder: Path, key: Key) -> Cell | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return cell if cell.key == key else None
+
+
+def read_all(folder: Path) -> list[Cell]:
+    """Return all results in a folder, sorted."""
+    paths = folder.glob("*.json")
+    return sorted((_cell(json.loads(p.read_text(encoding="utf-8"))) for p in paths), key=lambda c: c.key)
 
 
 def write_results(folder: Path, cells: Iterable[Cell]) -> list[Path]:

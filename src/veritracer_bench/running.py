@@ -35,7 +35,7 @@ from veritracer.training.fine_tuning import fine_tune
 from veritracer_bench import shifts
 from veritracer_bench.methods import Problem, resolve
 from veritracer_bench.plan import Group, Plan, Subject, cost_of, cost_of_training, group_of, subject_of
-from veritracer_bench.results import Cell, Key, read, where, write, write_json
+from veritracer_bench.results import SQUARE, Cell, Key, read, where, write, write_json
 
 CLASSIFIERS, DONE = "classifiers.safetensors", "training.json"
 
@@ -219,8 +219,11 @@ def _robustness(model: VeriTraCER, x: Tensor, x_cf: Tensor, attacked: int) -> di
 def _across(
     module: nn.Module, others: list[nn.Sequential], x: Tensor, x_cf: Tensor, prefix: str = ""
 ) -> dict[str, float]:
-    found = metrics.cross_model_validity(module, others, x, x_cf)
-    return {f"{prefix}{name}": float(np.mean(each)) for name, each in found._asdict().items()}
+    found = metrics.cross_model_validity(module, others, x, x_cf)._asdict()
+    numbers = {f"{prefix}{name}": float(np.mean(each)) for name, each in found.items()}
+    if len(others) > 1:
+        numbers |= {f"{prefix}{name}{SQUARE}": float(np.mean(np.square(v))) for name, v in found.items()}
+    return numbers
 
 
 def _after_shift(

@@ -13,7 +13,7 @@ import numpy as np
 
 from veritracer_bench.methods import BY_BOUND, BY_KAPPA, BY_START, COMPARED, METHODS, TIMED
 from veritracer_bench.plan import PAPER_DATASETS, THREE, short_title
-from veritracer_bench.results import PAPER, Cell, Printed, mean_of, settled
+from veritracer_bench.results import PAPER, SQUARE, Cell, Printed, mean_of, settled
 
 
 class Column(NamedTuple):
@@ -30,7 +30,8 @@ class Column(NamedTuple):
 class Entry(NamedTuple):
     """One method in one column: mean and deviation over seeds, the paper's number, and an upper limit.
 
-    ``broken`` is True if the method's counterfactuals break one-hot groups.
+    ``broken`` is True if the method's counterfactuals break one-hot groups. ``over_pairs`` is the deviation
+    over ordered pairs of models, as the paper has it, of a number that concerns pairs.
     """
 
     mean: float
@@ -39,6 +40,7 @@ class Entry(NamedTuple):
     paper: Printed | None = None
     cap: float | None = None
     broken: bool = False
+    over_pairs: float | None = None
 
 
 class Table(NamedTuple):
@@ -109,7 +111,15 @@ class Results:
             paper_number(printed, key[1], key[2]),
             mean_of(limits) if limits else None,
             sum(self.values(*key, "broken_groups")) > 0,
+            self._over_pairs(key, number, values),
         )
+
+    def _over_pairs(self, key: tuple[str, str, str], number: str, means: Sequence[float]) -> float | None:
+        """Return the deviation over pairs from each model's mean and mean square, if they were stored."""
+        squares = self.values(*key, number + SQUARE)
+        if len(squares) != len(means):
+            return None
+        return settled(math.sqrt(max(float(np.mean(squares)) - float(np.mean(means)) ** 2, 0.0)))
 
 
 def paper_number(table: str, dataset: str, method: str) -> Printed | None:
@@ -156,7 +166,7 @@ def verdict(entry: Entry, sign: int) -> str:
     """
     if entry.paper is None or sign == 0:
         return ""
-    difference = round(entry.mean, entry.paper.digits) - entry.paper.mean
+    difference = settled(round(entry.mean, entry.paper.digits) - entry.paper.mean)
     published = 0.0 if entry.paper.spread is None else entry.paper.spread
     if abs(difference) <= max(1e-9, entry.spread, published):  # 1e-9: both are decimal numbers
         return "="
@@ -177,7 +187,8 @@ def _text(entry: Entry | None, column: Column, won: bool) -> str:
         return "–"
     mean = number_text(entry.mean) + ("*" if entry.broken else "")
     parts = [f"**{mean}**" if won else mean]
-    parts += [f"({number_text(entry.spread)})"] if entry.seeds > 1 else []
+    pairs = "" if entry.over_pairs is None else f"; pairs {number_text(entry.over_pairs)}"
+    parts += [f"({number_text(entry.spread)}{pairs})"] if entry.seeds > 1 else []
     parts += [f"≤ {number_text(entry.cap)}"] if entry.cap is not None else []
     if entry.paper is not None:
         paper = f"{entry.paper.mean:.{min(entry.paper.digits, 3)}f}"
@@ -372,6 +383,12 @@ def _accuracy(results: Results) -> list[Table]:
     return [table._replace(lines=[(titles[t], line) for t, line in table.lines if t in titles])]
 
 
+def _default(results: Results, dataset: str, numbers: Iterable[str]) -> list[tuple[str, list[Entry | None]]]:
+    """Return the line of the library's default, which comes first in every table; none if not measured."""
+    entries = [results.entry(("ri", dataset, COMPARED[0]), number) for number in numbers]
+    return [(title_of(COMPARED[0]), entries)] if any(entries) else []
+
+
 def _ablation(results: Results) -> list[Table]:
     numbers = {"certified": 1, "keeps": 1, "accuracy": 1, "proximity": -1, "sparsity": -1, "ddm": -1}
     titles = ["δ-robust", "RI", "accuracy", "proximity", "sparsity", "DDM"]
@@ -379,7 +396,7 @@ def _ablation(results: Results) -> list[Table]:
     for dataset in results.datasets("ri", THREE):
         lines = [
             (
-                f"{bound}, {'generator alone' if method.startswith('generator') else 'refined'}",
+                f"Algorithm 1 alone, {bound}, {'generator' if method.startswith('generator') else 'refined'}",
                 [results.entry(("ri", dataset, method), n, printed=f"ablation {n}") for n in numbers],
             )
             for bound, pair in BY_BOUND.items()
@@ -387,8 +404,9 @@ def _ablation(results: Results) -> list[Table]:
         ]
         if not results.values("ri", dataset, "generator-ibp", "certified"):
             continue
+        lines = _default(results, dataset, numbers) + lines
         columns = [Column(t, sign) for t, sign in zip(titles, numbers.values(), strict=True)]
-        note = "Algorithm 1 alone, trained with each bound; certified by the full cascade."
+        note = "Below the default: Algorithm 1 alone, trained with each bound; certified by the full cascade."
         made.append(
             Table(f"ablation-{dataset}", f"Bounds in training, {short_title(dataset)}", note, columns, lines)
         )
@@ -404,12 +422,16 @@ def _curve(results: Results) -> list[Table]:
         if not results.values("ri", dataset, BY_KAPPA[0.3], "keeps"):
             continue
         lines = [
-            (f"κ = {kappa}", [results.entry(("ri", dataset, method), n) for n in numbers])
+            (f"Algorithm 1 alone, κ = {kappa}", [results.entry(("ri", dataset, method), n) for n in numbers])
             for kappa, method in BY_KAPPA.items()
         ]
+        lines = _default(results, dataset, numbers) + lines
         columns = [Column(t, sign) for t, sign in zip(titles, numbers.values(), strict=True)]
         title = f"Another seed against distance, {short_title(dataset)}"
-        note = "Algorithm 1 alone, trained at κ = 0.2; counterfactuals are certified at larger radii."
+        note = (
+            "Below the default: Algorithm 1 alone, trained at κ = 0.2; counterfactuals are certified at "
+            "larger radii."
+        )
         made.append(Table(f"curve-{dataset}", title, note, columns, lines))
     return made
 
@@ -426,6 +448,7 @@ def _start(results: Results) -> list[Table]:
             (title, [results.entry(("ri", dataset, method), n) for n in numbers])
             for title, method in BY_START.items()
         ]
+        lines = _default(results, dataset, numbers) + lines
         columns = [Column(t, sign) for t, sign in zip(titles, numbers.values(), strict=True)]
         note = "Initial parameters near zero (small start), or torch's own (usual start)."
         made.append(

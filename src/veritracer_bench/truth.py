@@ -23,16 +23,18 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from veritracer import datasets, metrics
 from veritracer.certificate import certify
 from veritracer.datasets.loans_model import TERMS, Outcome
+from veritracer.encoding import Encoding
 from veritracer.errors import VeriTracerWarning
 from veritracer.estimator import VeriTraCER
 from veritracer.files import whole_file
 from veritracer.metrics import MOVED
-from veritracer.models.network import Network, threshold_logit
+from veritracer.models.network import Network, from_module, threshold_logit
+from veritracer.models.param_sets import ParamSet
 from veritracer.search.reference import LOF_LABELLED, Neighbours
 from veritracer_bench.judges import COUNTED, LEFT_OUT, MLPS, NAMES, Floats, Jury
 from veritracer_bench.results import Cell, Key
@@ -58,6 +60,28 @@ class Answers(NamedTuple):
     X: pd.DataFrame
     x: Tensor
     x_cf: Tensor
+
+
+class Explained(NamedTuple):
+    """A model that is explained: its classifier, the set of its certificates, encoding and threshold."""
+
+    classifier: nn.Module
+    param_set: ParamSet
+    encoding: Encoding
+    threshold: float = 0.5
+
+    @classmethod
+    def of(cls, model: VeriTraCER, kappa: float = 0.2) -> Explained:
+        """Return a fitted model with its set at this kappa."""
+        return cls(model.classifier_, model.param_set(kappa), model.encoding_, model.threshold)
+
+    def probability(self, x: Tensor) -> Floats:
+        """Return the probability of the favourable label for encoded rows (n, d)."""
+        network, theta = from_module(self.classifier)
+        with torch.no_grad():
+            logit = network.logit(theta, x.to(theta[0])) + threshold_logit(self.threshold)
+        found: Floats = torch.sigmoid(logit).double().numpy()
+        return found
 
 
 class Outcomes(NamedTuple):
@@ -103,26 +127,25 @@ def _nearest_of(levels: Sequence[float], column: pd.Series[Any]) -> pd.Series[An
 
 
 def measured(
-    model: VeriTraCER,
+    model: Explained,
     answers: Answers,
     jury: Jury,
     neighbours: Neighbours,
     *,
-    kappa: float = 0.2,
     simulator: Simulator | None = None,
 ) -> Measured:
     """Measure each counterfactual; there must be at least one.
 
-    ``neighbours`` are the training rows with their labels; certificates are for ``kappa``.
+    ``neighbours`` are the training rows with their labels.
     """
     x, x_cf = answers.x.double(), answers.x_cf.double()
     x_cf = torch.where(torch.isfinite(x_cf).all(-1, keepdim=True), x_cf, x)
-    found = metrics.favourable(model.classifier_, x_cf) & ~metrics.favourable(model.classifier_, x)
+    found = metrics.favourable(model.classifier, x_cf) & ~metrics.favourable(model.classifier, x)
     x_cf = torch.where(found.unsqueeze(-1), x_cf, x)
     values: Measured = {"rows": answers.rows, "found": found.numpy(), "x_cf": x_cf.numpy()}
-    proofs = certify(model.classifier_, x, x_cf, model.param_set(kappa), radius=False)
+    proofs = certify(model.classifier, x, x_cf, model.param_set, radius=False)
     values["certified"] = proofs.certified & proofs.valid
-    values["claimed"] = favourable_probability(model, x_cf)
+    values["claimed"] = model.probability(x_cf)
     for when, rows in (("at x", x), ("at x'", x_cf)):
         for judge, said in jury.opinions(rows.numpy(), answers.rows).items():
             values[f"{judge} {when}"] = said
@@ -132,17 +155,9 @@ def measured(
     return values
 
 
-def favourable_probability(model: VeriTraCER, x: Tensor) -> Floats:
-    """Return the model's probability of the favourable label for encoded rows (n, d)."""
-    with torch.no_grad():
-        logit: Tensor = model.logits(x) + threshold_logit(model.threshold)
-    found: Floats = torch.sigmoid(logit).double().numpy()
-    return found
-
-
-def _places(model: VeriTraCER, x: Tensor, x_cf: Tensor, neighbours: Neighbours) -> Measured:
+def _places(model: Explained, x: Tensor, x_cf: Tensor, neighbours: Neighbours) -> Measured:
     """Measure the distance of each counterfactual from its row and from accepted training rows."""
-    changed = model.encoding_.changed(x_cf, x, tol=MOVED)
+    changed = model.encoding.changed(x_cf, x, tol=MOVED)
     accepted = Neighbours(neighbours.labelled(favourable=True))
     return {
         "distance": (x_cf - x).abs().mean(-1).numpy(),
@@ -150,18 +165,18 @@ def _places(model: VeriTraCER, x: Tensor, x_cf: Tensor, neighbours: Neighbours) 
         "changed share": changed.double().mean(-1).numpy(),
         "lof": neighbours.outlier_factor(x_cf, LOF_LABELLED, favourable=True),
         "nearest": accepted.nearest(x_cf)[1],
-        "broken": np.array([metrics.broken_groups(model.encoding_, row[None]) > 0 for row in x_cf]),
+        "broken": np.array([metrics.broken_groups(model.encoding, row[None]) > 0 for row in x_cf]),
     }
 
 
-def _acted(model: VeriTraCER, answers: Answers, x_cf: Tensor, simulator: Simulator) -> Measured:
+def _acted(model: Explained, answers: Answers, x_cf: Tensor, simulator: Simulator) -> Measured:
     """Simulate people who follow their counterfactual; those without one change nothing."""
-    shown = model.encoding_.decode(x_cf, original=answers.X, start=answers.x)
+    shown = model.encoding.decode(x_cf, original=answers.X, start=answers.x)
     became = simulator.act(shown, answers.X)
-    after = model.encoding_.encode(became.frame, out_of_range="ignore")
+    after = model.encoding.encode(became.frame, out_of_range="ignore")
     return {
-        "accepted after": metrics.favourable(model.classifier_, after).numpy(),
-        "claimed after": favourable_probability(model, after),
+        "accepted after": metrics.favourable(model.classifier, after).numpy(),
+        "claimed after": model.probability(after),
         "true": became.before,
         "true after": became.after,
         "happened": became.happened,
@@ -202,8 +217,8 @@ def summary(
         "nearest": mean(values["nearest"][found]),
         "broken": mean(values["broken"][found]),
     }
-    for judge in NAMES:
-        if f"{judge} at x" in values:
+    for judge in (name.removesuffix(" at x") for name in values if name.endswith(" at x")):
+        if judge != LEFT_OUT:
             numbers |= _judged(values, judge, threshold)
     for name, judge in (("RI, standard", MLPS), ("LOO, standard", LEFT_OUT)):
         if f"{judge} at x'" in values:

@@ -21,7 +21,7 @@ from veritracer.models.param_sets import RULES
 
 SOURCE = Path(veritracer.__file__).parent
 GERMAN = PLACE / "de" / "LC_MESSAGES" / "veritracer.po"
-WRITERS = ["changes.py", "formatting.py", "app/notices.py", "app/serve/page.py"]
+WRITERS = ["changes.py", "formatting.py", "app/notices.py", "app/reason_codes.py", "app/serve/page.py"]
 KEYWORDS = {"say": None, "_": None, "gettext": None, "ngettext": (1, 2), "plural": (1, 2)}
 
 

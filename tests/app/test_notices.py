@@ -21,6 +21,7 @@ from edited_results import edited
 from optional import skip_without_pango
 from recourse_tables import SCHEMA, fitted
 from veritracer.app.i18n import Translator
+from veritracer.app.notice_subjects import Subject
 from veritracer.app.notice_templates import page_pdf
 from veritracer.app.notices import (
     NoticeForm,
@@ -30,7 +31,7 @@ from veritracer.app.notices import (
     write_notices,
 )
 from veritracer.app.reason_codes import Reason
-from veritracer.app.report.people import _in_words
+from veritracer.app.report.people import in_words
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import NoticeError
 from veritracer.search.outcomes import Outcome
@@ -43,6 +44,7 @@ COMMITS = re.compile(
 MAY = datetime.datetime(2031, 5, 1, 12, tzinfo=datetime.UTC)
 FIELDS = {"institution": "A Bank", "recipient": "A. Person", "reference": "77", "contact": "Call us."}
 DAYS = {"en": "May 1, 2031", "de": "1. Mai 2031"}
+UNTIL = "May 1, 2031, 12:00:00\u202fPM UTC"
 
 
 class Promised(NamedTuple):
@@ -200,15 +202,64 @@ def test_each_title_of_a_draft_as_text_says_so(found) -> None:
 
 def test_templates_of_ones_own_are_told_that_it_is_a_draft(book) -> None:
     found, i = book.found, next(iter(book.numbers))
-    shown = "{{ draft }}|{{ outcome }}|{{ promise }}|{{ conditions }}|{{ number }}|{{ expires }}"
-    assert render_notice(found, i, CODES, template=shown) == "True|certified||[]|None|None\n"
-    assert render_notice(found, i, CODES, template=shown, draft=False).startswith("True|certified||")
+    shown = "{{ draft }}|{{ outcome }}|{{ promise }}|{{ terms }}|{{ annex }}|{{ number }}|{{ expires }}"
+    assert "\nTrue|certified||[]|[]|None|None\n" in render_notice(found, i, CODES, template=shown)
+    fields = {"draft": False, "terms": ["x"], "promise": "x", "annex": "x"}
+    assert "\nTrue|certified||[]|[]|None|None\n" in render_notice(found, i, CODES, template=shown, **fields)
     said = render_notice(book.ledger, book.numbers[i], CODES, template=shown)
-    number = book.numbers[i]
-    assert re.fullmatch(rf"False\|promised\|We commit .+\|\[.+\]\|{number}\|May 1, 2031\n", said)
+    number, until = book.numbers[i], re.escape(UNTIL)
+    assert re.fullmatch(rf"False\|promised\|We commit .+\|\[.+\]\|\[.+\]\|{number}\|{until}\n", said)
     for name, blocks in {"notice.txt": ["head", "body", "foot"], "notice.html": ["style", "body"]}.items():
         child = f'{{% extends "{name}" %}}' + "".join(f"{{% block {b} %}}{{% endblock %}}" for b in blocks)
         assert "DRAFT" in render_notice(found, i, CODES, template=child)
+
+
+@pytest.mark.parametrize(
+    ("format_", "template"),
+    [
+        ("text", "{# #}You will be accepted.\fYou see the second page."),
+        ("html", "{# #}<html><BODY class='x'><p>You will be accepted.</p></BODY></html>"),
+        ("html", "{# #}<p>You will be accepted.</p>"),
+    ],
+)
+def test_every_page_of_a_draft_is_titled_whatever_the_template_says(book, format_, template) -> None:
+    i = next(iter(book.numbers))
+    for page in render_notice(book.found, i, CODES, template=template, format=format_).split("\f"):
+        assert plain(page, format_).partition("You")[0].startswith("DRAFT")
+    assert "DRAFT" not in render_notice(
+        book.ledger, book.numbers[i], CODES, template=template, format=format_
+    )
+
+
+def test_the_end_of_a_promise_is_the_ledgers_to_the_second(book) -> None:
+    number = next(iter(book.numbers.values()))
+    text = " ".join(render_notice(book.ledger, number, CODES).split())
+    assert f"before {' '.join(UNTIL.split())}, also if" in text
+    assert book.ledger.shown(number)["expires"] == "2031-05-01T12:00:00+00:00"
+
+
+@pytest.mark.parametrize("tongue", ["en", "de"])
+def test_without_codes_each_reason_has_a_number_and_a_plain_text(book, tongue) -> None:
+    i, number = next(iter(book.numbers.items()))
+    for text in (
+        render_notice(book.ledger, number, language=tongue),
+        render_notice(book.found, i, language=tongue),
+    ):
+        for reason in book.found.principal_reasons(i):
+            label = reason.feature.replace("_", " ")
+            code = f"R{SCHEMA.names.index(reason.feature) + 1:02}"
+            assert f"  {code}  {label[:1].upper()}{label[1:]}: " in text
+
+
+@pytest.mark.parametrize("kind", ["text", "html"])
+def test_applicants_do_not_read_about_matrices(book, kind) -> None:
+    """What was proved is stated in the annex, which comes last."""
+    i = next(iter(book.numbers))
+    text = plain(issued(book, i, kind), kind)
+    annex = text.casefold().index("annex: what was proved")
+    technical = re.compile(r"weight|bias|matri|vector|digest|norm\b|κ|kappa", re.IGNORECASE)
+    assert not technical.search(re.sub("These weighed", "", text[:annex]))
+    assert technical.search(text[annex:])
 
 
 @pytest.mark.parametrize("name", ["number", "expires"])
@@ -325,13 +376,17 @@ def test_an_accepted_person_is_not_told_how_to_be_declined() -> None:
     assert "WHAT" not in notice
 
 
-def test_a_conditional_promise_names_its_condition(found) -> None:
-    i = a_row(found, "certified")
-    notices = [
-        render_notice(edited(found, conditional=np.full(len(found), conditional)), i, CODES)
-        for conditional in (False, True)
-    ]
-    assert ["still decline" in notice for notice in notices] == [False, True]
+def test_a_conditional_promise_names_its_condition_in_its_own_sentence(book) -> None:
+    i, number = next(iter(book.numbers.items()))
+    shown = book.ledger.shown(number)
+    form = NoticeForm.of(CODES, "{{ promise }}", "text", "en", {})
+    for conditional in (False, True):
+        one = {**shown, "conditional": conditional}
+        subject = Subject.of_promise(one, book.ledger.models()[shown["model"]])
+        assert (
+            "and would still decline your application as it is now" in form.render(subject)
+        ) == conditional
+    assert "still decline" not in render_notice(book.found, i, CODES)
 
 
 def test_a_region_is_told_with_its_ends(tmp_path: Path) -> None:
@@ -343,9 +398,8 @@ def test_a_region_is_told_with_its_ends(tmp_path: Path) -> None:
     with made.ledger as ledger:
         final = render_notice(ledger, made.numbers[i], CODES)
     for notice in (render_notice(found, i, CODES), final):
-        text = plain(notice, "text")
-        assert Reason(code="-", text="-").value(change.limit) in text
-        assert "age (which may change by up to 2)" in text
+        assert Reason(code="-", text="-").value(change.limit) in plain(notice, "text")
+    assert "age (which may change by up to 2)" in plain(final, "text")
 
 
 def test_a_notice_holds_nothing_of_other_people(found) -> None:
@@ -356,7 +410,7 @@ def test_a_notice_holds_nothing_of_other_people(found) -> None:
     changed.iloc[others, changed.columns.get_loc("savings")] = 49_900
     again = edited(found, original=changed)
     assert render_notice(again, i, CODES) == render_notice(found, i, CODES)
-    shown = render_notice(found, i, CODES, template="{{ changes }}{{ conditions }}{{ why }}")
+    shown = render_notice(found, i, CODES, template="{{ changes }}{{ not_covered }}{{ why }}")
     kept = set(SCHEMA.names) - {c.feature.name for c in found.changes_of(i)}
     assert not any(f"'{name}'" in shown for name in kept)
 
@@ -364,9 +418,6 @@ def test_a_notice_holds_nothing_of_other_people(found) -> None:
 def test_every_changed_feature_must_have_a_reason(found) -> None:
     i = int(np.argmax(found.n_changes))
     names = [c.feature.name for c in found.changes_of(i)]
-    with pytest.raises(NoticeError) as refused:
-        render_notice(found, i)
-    assert all(name in str(refused.value) for name in names)
     with pytest.raises(NoticeError, match=re.escape(names[-1])) as refused:
         render_notice(found, i, codes={k: v for k, v in CODES.items() if k != names[-1]})
     assert names[0] not in str(refused.value).partition("—")[0]
@@ -415,10 +466,10 @@ def test_an_own_template_as_text_as_a_file_and_as_a_child_of_ours(found, tmp_pat
     i = a_row(found, "certified")
     own = "{{ branch }}: {{ changes[0].instruction }}"
     said = render_notice(found, i, CODES, template=own, branch="North")
-    assert re.fullmatch(r"North: \w+ .+\.\n", said)
+    assert re.search(r"^North: \w+ .+\.$", said, re.MULTILINE)
     path = tmp_path / "own.html"
     path.write_text(own)
-    assert render_notice(found, i, CODES, template=path, branch="<North>").startswith("&lt;North&gt;: ")
+    assert "&lt;North&gt;: " in render_notice(found, i, CODES, template=path, branch="<North>")
     child = '{% extends "notice.txt" %}{% block head %}{{ branch }}{% endblock %}'
     assert "\n\nNorth\nDear applicant," in render_notice(found, i, CODES, template=child, branch="North")
 
@@ -606,4 +657,4 @@ def test_nothing_that_people_read_has_the_noise_of_narrow_floats() -> None:
         ):
             assert not long.search(text.replace(",", ".")), text
         for change in found.changes_of(i):
-            assert not long.search(" ".join(_in_words(change)))
+            assert not long.search(" ".join(in_words(change)))

@@ -83,6 +83,18 @@ def test_summaries_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert repr(agreement.read_summaries(tmp_path / "found.csv")) == repr(found)
 
 
+def test_merging_replaces_the_same_models_and_keeps_all_others() -> None:
+    stored = [summary(accuracy=0.7), summary(dataset="who", accuracy=0.8)]
+    found = [summary(accuracy=0.75, models=4), summary(experiment="loo", accuracy=0.6)]
+    together = agreement.merged(stored, found)
+    assert [each[:4] for each in together] == [
+        ("loo", "heloc", "veritracer", 10),
+        ("ri", "heloc", "veritracer", 4),
+        ("ri", "who", "veritracer", 10),
+    ]
+    assert together[1].numbers["accuracy"][0] == 0.75
+
+
 def test_the_tables_name_what_is_outside() -> None:
     cells = comparisons([summary(proximity=0.2, accuracy=0.738)], [])
     assert "| heloc | ri | 2 | 1 | veritracer proximity |" in agreement.counted_lines(cells)

@@ -35,7 +35,7 @@ from veritracer_bench.methods import resolve
 from veritracer_bench.plan import Subject
 from veritracer_bench.plots import frontier
 from veritracer_bench.results import Cell, Key, read_results, where, write_results
-from veritracer_bench.truth import Answers, Measured, Simulator, measured, median, summary
+from veritracer_bench.truth import Answers, Explained, Measured, Simulator, measured, median, summary
 from veritracer_bench.truth_tables import Column, Truth, interval
 
 SHARE, AMOUNT = Column("acceptance, forest", "", 1), Column("distance", "", -1, share=False)
@@ -185,7 +185,9 @@ def test_answers_that_do_not_exist_or_do_not_work_are_not_found(model: vt.VeriTr
     neighbours = Neighbours(encoded, torch.from_numpy(known))
     half = np.zeros(len(encoded), dtype=np.int64)
     judge = Jury((Judge("forest", (lambda rows: np.full(len(rows), 0.9),)),), (), half)
-    values = measured(model, Answers(declined, data.X.iloc[declined], x, x_cf), judge, neighbours)
+    values = measured(
+        Explained.of(model), Answers(declined, data.X.iloc[declined], x, x_cf), judge, neighbours
+    )
     assert values["found"].tolist() == [True, False, False]
     assert values["distance"][1:].tolist() == [0.0, 0.0]
     assert not values["certified"][1:].any()
@@ -257,7 +259,7 @@ def test_answers_are_acted_on_before_they_are_counted() -> None:
     known = torch.from_numpy(data.schema.labels(data.y) == 1)
     neighbours = Neighbours(model.encoding_.encode(data.X, out_of_range="ignore"), known)
     jury = Jury((), (), np.zeros(300, dtype=np.int64))
-    values = measured(model, answers, jury, neighbours, simulator=Simulator("approved", 300))
+    values = measured(Explained.of(model), answers, jury, neighbours, simulator=Simulator("approved", 300))
     found = values["found"]
     assert not found[0]
     assert found.sum() > 2

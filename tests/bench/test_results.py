@@ -18,7 +18,7 @@ from veritracer_bench import methods, plan, plots, results, truth_tables
 from veritracer_bench.methods import COMPARED, METHODS, resolve
 from veritracer_bench.page import appendix, page, targets
 from veritracer_bench.plan import Plan, Subject, subject_of
-from veritracer_bench.results import PAPER, Cell, Key, read_results
+from veritracer_bench.results import PAPER, SQUARE, Cell, Key, read_results
 from veritracer_bench.tables import MAKERS, Entry, Results, markdown, tables_of, verdict
 
 ROOT = Path(__file__).parents[2]
@@ -175,6 +175,18 @@ def test_the_default_comes_first_and_is_not_compared_with_the_paper() -> None:
     assert "| VeriTraCER (default) | 0.900 |" in markdown(table)
 
 
+@pytest.mark.parametrize(
+    ("table", "method"),
+    [("ablation", "generator-ibp"), ("curve", "algorithm-1-0.3"), ("start", "algorithm-1-torch")],
+)
+def test_the_default_comes_first_in_tables_of_algorithm_1_alone(table: str, method: str) -> None:
+    some = [cell(name, keeps=0.9, certified=0.5) for name in (method, "veritracer")]
+    (made,) = tables_of(Results(some), [table])
+    titles = [title for title, line in made.lines if any(line)]
+    assert titles[0] == "VeriTraCER (default)"
+    assert all(title.startswith("Algorithm 1 alone") for title in titles[1:])
+
+
 def test_nobody_wins_within_one_deviation() -> None:
     def best(*leader: float) -> list[bool]:
         some = [cell("algorithm-1", i, keeps=each) for i, each in enumerate(leader)]
@@ -184,6 +196,14 @@ def test_nobody_wins_within_one_deviation() -> None:
     assert best(0.8, 1.1) == [False, False]  # 0.05 ahead with deviation 0.15
     entry = Entry(0.95, 0.03, 10, PAPER["ri", "heloc", "veritracer"])
     assert verdict(entry, 1) == "="
+
+
+def test_the_deviation_over_pairs_stands_beside_that_over_models() -> None:
+    """Two models with the pairs (0.8, 1.0) and (0.9, 0.9): 0.9 each, and 0.0707 over the four pairs."""
+    squares = ((0.64 + 1.0) / 2, 0.81)
+    some = [cell("roar", i, **{"keeps": 0.9, "keeps" + SQUARE: square}) for i, square in enumerate(squares)]
+    text = markdown(tables_of(Results(some), ["ri"])[0])
+    assert "| ROAR | 0.900 (0.000; pairs 0.071) [0.88 =] |" in text
 
 
 def test_times_of_batches_are_not_compared_with_times_of_rows() -> None:

@@ -306,25 +306,25 @@ TONGUES = {
         steps="WHAT WOULD CHANGE THE DECISION",
         promise="WHAT WE PROMISE",
         proposal="NOT PROMISED YET",
-        proposed=r"With the changes? above, a promise would hold under these conditions once it is issued, "
-        r"as long as updates of our scoring model keep to the limit in the annex:",
+        proposed=r"These changes can be promised\. The notice of the promise then states its number, its "
+        r"last day and its conditions\.",
         beyond="WHAT WE DO NOT PROMISE",
         no_promise="THIS IS NOT A PROMISE",
         annex="ANNEX: WHAT WAS PROVED",
         numbered=r"Promise number: (\d+)",
         until=r"We commit to this for every application that reaches us before (.+?), also if we update our "
-        r"scoring model until then, as long as the update keeps to the limit in the annex: with the changes? "
-        r"above you will be accepted if all of this holds\.",
+        r"scoring model until then, as long as the updated model keeps to the limit in the "
+        r"annex(?P<condition>.*?): with the values above you will be accepted if all of this holds\.",
         always=r"We commit to this without a last day, also if we update our scoring model, as long as the "
-        r"update keeps to the limit in the annex: with the changes? above you will be accepted if all of "
-        r"this holds\.",
+        r"updated model keeps to the limit in the annex(?P<condition>.*?): with the values above you will be "
+        r"accepted if all of this holds\.",
         limit=r"The model that then decides is today's, or an update of it that keeps to the limit for which "
         r"this was proved: its (.*), and nothing else of how it decides is changed\.",
         models=_models,
         except_for=r"Everything else that you stated is the same as in this application, except for (.*)\.",
         moving=r"({names}) \(which (.*)\)",
         moving_too=r"From wherever you bring it, and without your doing, (.*)\.",
-        still="The model that then decides would still decline your application as it is now.",
+        still=" and would still decline your application as it is now",
         same="Everything else that you stated is the same as in this application, "
         "also what changes by itself.",
         further=r"Going further is covered for (.*); nothing is said about other values\.",
@@ -340,26 +340,26 @@ TONGUES = {
         steps="WAS DIE ENTSCHEIDUNG ÄNDERN WÜRDE",
         promise="WAS WIR ZUSAGEN",
         proposal="NOCH NICHT ZUGESAGT",
-        proposed=r"Mit (?:der Änderung|den Änderungen) oben würde eine Zusage, sobald sie ausgestellt ist, "
-        r"unter diesen Bedingungen gelten, solange Aktualisierungen unseres Bewertungsmodells die Grenze in "
-        r"der Anlage einhalten:",
+        proposed=r"Diese Änderungen können zugesagt werden\. Der Bescheid über die Zusage nennt dann ihre "
+        r"Nummer, ihren letzten Tag und ihre Bedingungen\.",
         beyond="WAS WIR NICHT ZUSAGEN",
         no_promise="DIES IST KEINE ZUSAGE",
         annex="ANLAGE: WAS BEWIESEN WURDE",
         numbered=r"Nummer der Zusage: (\d+)",
         until=r"Wir stehen dafür ein bei jedem Antrag, der uns vor dem (.+?) erreicht, auch wenn wir unser "
-        r"Bewertungsmodell bis dahin aktualisieren, solange die Aktualisierung die Grenze in der Anlage "
-        r"einhält: Mit (?:der Änderung|den Änderungen) oben werden Sie angenommen, wenn all dies zutrifft\.",
+        r"Bewertungsmodell bis dahin aktualisieren, solange das aktualisierte Modell die Grenze in der "
+        r"Anlage einhält(?P<condition>.*?): Mit den Werten oben werden Sie angenommen, wenn all dies "
+        r"zutrifft\.",
         always=r"Wir stehen dafür ohne letzten Tag ein, auch wenn wir unser Bewertungsmodell aktualisieren, "
-        r"solange die Aktualisierung die Grenze in der Anlage einhält: Mit (?:der Änderung|den Änderungen) "
-        r"oben werden Sie angenommen, wenn all dies zutrifft\.",
+        r"solange das aktualisierte Modell die Grenze in der Anlage einhält(?P<condition>.*?): Mit den "
+        r"Werten oben werden Sie angenommen, wenn all dies zutrifft\.",
         limit=r"Das Modell, das dann entscheidet, ist das heutige oder eine Aktualisierung, die die Grenze "
         r"einhält, für die dies bewiesen wurde: (.*); sonst ist an der Entscheidung nichts geändert\.",
         models=_models_in_german,
         except_for=r"Alles andere, was Sie angegeben haben, ist wie in diesem Antrag, ausgenommen (.*)\.",
         moving=r"({names}) \((.*)\)",
         moving_too=r"Wohin auch immer Sie es bringen, ohne Ihr Zutun gilt für (.*)\.",
-        still="Das Modell, das dann entscheidet, würde Ihren jetzigen Antrag weiterhin ablehnen.",
+        still=" und Ihren jetzigen Antrag weiterhin ablehnen würde",
         same="Alles andere, was Sie angegeben haben, ist wie in diesem Antrag, "
         "auch was sich von selbst ändert.",
         further=r"Weiter zu gehen ist abgedeckt für (.*); über andere Werte ist nichts gesagt\.",
@@ -407,20 +407,21 @@ def read_notice(text: str, columns: Mapping[str, Column], tongue: str = "en") ->
     if grammar.promise in parts:
         until = re.fullmatch(grammar.until, besides[grammar.promise])
         claim.before_day = until[1] if until else None
-        assert until or re.fullmatch(grammar.always, besides[grammar.promise]), besides[grammar.promise]
+        promise = until or re.fullmatch(grammar.always, besides[grammar.promise])
+        assert promise, besides[grammar.promise]
+        assert promise["condition"] in ("", grammar.still), promise["condition"]
+        claim.conditional = promise["condition"] != ""
     if grammar.proposal in parts:
         assert grammar.draft in parts, "a proposal in a notice that is no draft"
         assert re.fullmatch(grammar.proposed, besides[grammar.proposal]), besides[grammar.proposal]
     assert not (grammar.draft in parts and grammar.promise in parts), "a draft that promises"
-    for condition in parts.get(grammar.promise, parts.get(grammar.proposal, [])):
+    for condition in parts.get(grammar.promise, []):
         if found := re.fullmatch(grammar.except_for, condition):
             for piece in _pieces(found[1], rf"(?:{names}) \("):
                 name, words = re.fullmatch(grammar.moving.format(names=names), piece).groups()
                 _move(f"{name} {words}", columns, claim, tongue)
         elif found := re.fullmatch(grammar.moving_too, condition):
             _move(found[1].replace(": ", " ", 1), columns, claim, tongue)
-        elif condition == grammar.still:
-            claim.conditional = True
         else:
             assert condition == grammar.same, condition
     for sentence in parts.get(grammar.annex, []):
@@ -433,7 +434,7 @@ def read_notice(text: str, columns: Mapping[str, Column], tongue: str = "en") ->
             for piece in _pieces(said[1], grammar.as_far.format(names=names).replace("(.*)", "").rstrip()):
                 name, words = re.fullmatch(grammar.as_far.format(names=names), piece).groups()
                 claim.further[name] = columns[name].read(words, tongue)
-    assert (claim.models is None) == (grammar.promise not in parts and grammar.proposal not in parts)
+    assert (claim.models is None) == (grammar.promise not in parts)
     return claim
 
 

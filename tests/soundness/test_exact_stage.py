@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from test_soundness import drawn_models, module_of, worst_seen
 from torch import Tensor
 
 import veritracer as vt
-from networks import Case, cases
+from networks import Case, cases, drawn_models, module_of, worst_seen
 from veritracer.bounds import Box
 from veritracer.bounds.attack import attack
 

@@ -16,13 +16,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 from hypothesis import given, settings
-from torch import Tensor, nn
+from torch import Tensor
 
 import veritracer as vt
-from networks import NORMS, Case, cases
+from networks import NORMS, Case, cases, drawn_models, module_of, worst_seen
 from veritracer.bounds import BOUNDS, Bound, Box
 from veritracer.bounds.attack import attack
-from veritracer.models.network import Theta
 from veritracer.proving import CASCADE, ProofBatch, prove
 
 TOLERANCE = 1e-9
@@ -32,35 +31,6 @@ CELLS = [
     for slope in (0.0, 0.01, 0.3, 1.0)
     for depth in (1, 2, 3, 4)
 ]
-
-
-def drawn_models(case: Case, seed: int, n: int = 24) -> Theta:
-    """Models of the set, stacked: uniform draws and extreme points of every ball."""
-    g = torch.Generator().manual_seed(seed)
-    uniform, corners = case.param_set.sample(n, g), case.param_set.sample(n, g, corners=True)
-    return tuple(torch.cat(pair) for pair in zip(uniform, corners, strict=True))
-
-
-def worst_seen(case: Case, theta: Theta, x_cf: Tensor, *, conditional: bool) -> Tensor:
-    """The largest sign * logit(x_cf) over the models, for each row; -inf where none may be counted."""
-    network = case.param_set.network
-    logit = network.logit(theta, x_cf) * case.sign  # (models, rows)
-    if conditional:
-        keeps = network.logit(theta, case.x) * case.sign >= 0
-        logit = torch.where(keeps, logit, -torch.inf)
-    return logit.amax(0)
-
-
-def module_of(case: Case) -> nn.Sequential:
-    """Today's model as users have it: a torch module."""
-    layers: list[nn.Module] = []
-    network = case.param_set.network
-    for k, (weight, bias) in enumerate(network.layers(case.param_set.center)):
-        linear = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
-        linear.weight.data, linear.bias.data = weight.clone(), bias.clone()
-        slope = network.slopes[k] if k < len(network.slopes) else None
-        layers += [linear] if slope is None else [linear, nn.ReLU() if slope == 0 else nn.LeakyReLU(slope)]
-    return nn.Sequential(*layers)
 
 
 def found_by(case: Case, x_cf: Tensor | Box) -> Iterator[tuple[str, Bound]]:

@@ -175,8 +175,7 @@ class Witness:
             claim = read_notice(text, self.place.columns, tongue)
             assert claim is not None
             self.claim(where, claim, own, shown, favourable=False, text=text)
-            proved = claim.models is None or self.found.status[i] == "certified"
-            self.note(f"{where}: says no more", proved, text)
+            self.note(f"{where}: says no more", claim.models is None, text)
             nothing = claim.number is None and claim.before_day is None
             self.note(f"{where}: is a draft", nothing and TONGUES[tongue].draft in text, text)
 

@@ -76,6 +76,12 @@ class Translator(English):
 
         return format_date(day, "long", locale=self._locale)
 
+    def format_moment(self, moment: datetime.datetime) -> str:
+        """Format an instant in words, to the second and with its zone."""
+        from babel.dates import format_datetime
+
+        return format_datetime(moment, "long", locale=self._locale)
+
     def join_list(self, parts: Sequence[str]) -> str:
         """Join parts as a list in a sentence."""
         from babel.lists import format_list

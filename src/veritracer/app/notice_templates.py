@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from contextlib import redirect_stdout
@@ -16,6 +17,10 @@ from veritracer.errors import NoticeError, listing, message
 
 Format = Literal["text", "html"]
 FILES: dict[Format, str] = {"text": "notice.txt", "html": "notice.html"}
+DRAFTS: dict[Format, str] = {"text": "draft.txt", "html": "draft.html"}
+"""What stands at the beginning of a draft."""
+
+BODY = re.compile(r"<body\b[^>]*>", re.IGNORECASE)
 PLACE = Path(__file__).parent / "templates"
 
 TRANSLATING = ("_", "gettext", "ngettext")
@@ -59,7 +64,8 @@ class Template:
             if unknown:
                 remedy = f"pass it as a field, or use one of {', '.join(sorted(fields))}"
                 raise NoticeError(message(f"known fields in {self.name}", listing(unknown), remedy))
-            return str(environment.from_string(self.source).render(fields)).strip() + "\n"
+            text = str(environment.from_string(self.source).render(fields)).strip() + "\n"
+            return self._as_draft(text, environment, translate) if fields["draft"] else text
         except jinja2.TemplateSyntaxError as error:
             received = f"line {error.lineno}: {error.message}"
             raise NoticeError(message(f"a Jinja2 template in {self.name}", received, "correct it")) from None
@@ -69,6 +75,14 @@ class Template:
             remedy = "see the fields of a notice in docs/reference/notices.md"
             expected = f"a template that can be filled in, {self.name}"
             raise NoticeError(message(expected, str(error) or type(error).__name__, remedy)) from None
+
+    def _as_draft(self, text: str, environment: Any, translate: Translator) -> str:
+        """Title each page of a draft as one, whatever the template says."""
+        title = environment.get_template(DRAFTS[self.format]).render(language=translate.locale)
+        if self.format == "text":
+            end = translate.gettext("DRAFT")
+            return "\f".join(f"{title}\n\n{page.strip()}\n\n{end}\n" for page in text.split("\f"))
+        return BODY.sub(lambda found: found[0] + title, text, count=1) if BODY.search(text) else title + text
 
 
 def page_pdf(page: str) -> bytes:

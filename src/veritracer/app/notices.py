@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from veritracer.app.i18n import Translator
-from veritracer.app.notice_subjects import Recorded, Subject
+from veritracer.app.notice_subjects import Subject
 from veritracer.app.notice_templates import Format, Template, page_pdf
-from veritracer.app.reason_codes import Reason, ReasonCodes, as_codes
+from veritracer.app.reason_codes import Reason, ReasonCodes, as_codes, default_codes
 from veritracer.changes import Change, Direction, Move, describe_change, describe_models, describe_move
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import NoticeError, message, unknown_name
 from veritracer.files import whole_folder, writable
-from veritracer.formatting import as_written
 from veritracer.search.outcomes import Outcome
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def render_notice(
         whose notice is marked as a draft and promises nothing.
     codes
         A reason for every feature that changes or is a principal reason: a mapping, ``ReasonCodes`` or a JSON
-        file. A missing one is refused.
+        file. A missing one is refused. Without codes, each feature has a number and a plain text.
     template, format
         A Jinja2 template, as a file or as text, instead of the default one; ``"text"`` or ``"html"``, by
         default what the file's name says, else text.
@@ -119,125 +118,91 @@ class NoticeForm:
 
     def missing(self, subject: Subject) -> list[tuple[str, Direction]]:
         """Return the features, and which way, that a notice about the subject needs a reason for."""
-        changed = [(change.feature.name, change.direction) for change in subject.changes]
-        wanted = [*subject.reasons, *changed] if self.codes or changed else []
-        return [(name, way) for name, way in wanted if way not in self.codes.get(name, {})]
+        codes, changed = self._codes(subject), [(c.feature.name, c.direction) for c in subject.changes]
+        return [(name, way) for name, way in (*subject.reasons, *changed) if way not in codes.get(name, {})]
+
+    def _codes(self, subject: Subject) -> ReasonCodes:
+        """Return the institution's reason codes, or the default ones where it has none."""
+        return self.codes or default_codes(subject.schema, self.translate)
 
     def _context(self, subject: Subject, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a template: what is said of the row, and what the institution adds."""
-        say, plural, many = self.translate.gettext, self.translate.ngettext, len(subject.changes)
-        reasons = self.codes.reasons(subject.changes)
+        say = self.translate.gettext
+        reasons = self._codes(subject).reasons(subject.changes)
         steps = [self._step(change, one) for change, one in zip(subject.changes, reasons, strict=True)]
-        recorded, promised = subject.recorded, _is_promised(subject)
-        draft, certified = recorded is None, subject.proposal == "certified"
-        terms = self._terms(subject, steps) if certified else []
         later = (
             say("Nothing is promised for a model that is changed beyond that limit.")
-            if promised
+            if subject.is_promised
             else say("Nothing is promised about later versions of our model, which may decide otherwise.")
-        )
-        proposal = plural(
-            "With the change above, a promise would hold under these conditions once it is issued, as long "
-            "as updates of our scoring model keep to the limit in the annex:",
-            "With the changes above, a promise would hold under these conditions once it is issued, as long "
-            "as updates of our scoring model keep to the limit in the annex:",
-            many,
         )
         context = {
             **dict.fromkeys((*GIVEN, *RECORDED)),
-            **self._dated(fields, recorded),
-            "draft": draft,
-            "mark": f"{say('DRAFT')}: " if draft else "",
-            "outcome": "accepted" if subject.favourable else "promised" if promised else subject.proposal,
+            **self._dated(fields, subject),
+            "draft": subject.number is None,
+            "mark": f"{say('DRAFT')}: " if subject.number is None else "",
+            "outcome": "promised" if subject.is_promised else subject.status,
             "record": self._record(subject),
             "reasons": self._reasons(subject),
             "changes": steps,
-            "terms": terms,
             "not_covered": [later, *self._not_covered(steps)] if steps else [],
-            "proposal": proposal if certified and not promised else "",
             "promise": "",
-            "conditions": [],
-            "annex": self._annex(subject) if certified else [],
-            "why": self._why(subject.outcome) if subject.proposal == "none" else "",
+            "terms": [],
+            "annex": [],
+            "why": self._why(subject.outcome) if subject.status == "none" else "",
             "language": self.translate.locale.replace("_", "-"),
         }
-        if promised:
-            assert recorded is not None
-            context |= self._promise(recorded, subject, terms)
-        return context
+        return context | self._promise(subject, steps) if subject.is_promised else context
 
-    def _promise(self, recorded: Recorded, subject: Subject, terms: Sequence[str]) -> dict[str, Any]:
+    def _promise(self, subject: Subject, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return what a notice says only of a promise that is in the ledger."""
-        say, plural, many = self.translate.gettext, self.translate.ngettext, len(subject.changes)
-        limit = self._limit(subject)
-        if recorded.expires is None:
-            promise = plural(
-                "We commit to this without a last day, also if we update our scoring model, as long as the "
-                "update keeps to the limit in the annex: with the change above you will be accepted if all "
-                "of this holds.",
-                "We commit to this without a last day, also if we update our scoring model, as long as the "
-                "update keeps to the limit in the annex: with the changes above you will be accepted if all "
-                "of this holds.",
-                many,
-            )
-            last, day = say("You may apply at any time: no last day has been set."), None
-        else:
-            day = self.translate.format_date(recorded.expires.date())
-            promise = plural(
-                "We commit to this for every application that reaches us before %(expires)s, also if we "
-                "update our scoring model until then, as long as the update keeps to the limit in the annex: "
-                "with the change above you will be accepted if all of this holds.",
-                "We commit to this for every application that reaches us before %(expires)s, also if we "
-                "update our scoring model until then, as long as the update keeps to the limit in the annex: "
-                "with the changes above you will be accepted if all of this holds.",
-                many,
-                expires=day,
-            )
-            last = say("You apply before %(expires)s.", expires=day)
-        return {
-            "number": recorded.number,
-            "expires": day,
-            "promise": promise,
-            "conditions": [last, limit, *terms],
-        }
-
-    def _annex(self, subject: Subject) -> list[str]:
-        """Return what was proved, and where the ledger has it."""
-        say, recorded = self.translate.gettext, subject.recorded
-        lines = [
-            self._limit(subject),
-            say("It was proved for every model within that limit, not only tried on some."),
-            say("Today's model has the digest %(digest)s.", digest=subject.digest),
-        ]
-        if recorded is None:
-            return lines
-        if recorded.expires is None:
-            number = recorded.number
-            lines.append(
-                say("This promise is number %(number)s in our ledger and has no end.", number=number)
-            )
-            return lines
-        entry = say(
-            "This promise is number %(number)s in our ledger and ends on %(moment)s (UTC).",
-            number=recorded.number,
-            moment=f"{recorded.expires:%Y-%m-%d %H:%M:%S}",
+        say, number, end = self.translate.gettext, subject.number, subject.expires
+        condition = (
+            say(" and would still decline your application as it is now") if subject.conditional else ""
         )
-        return [*lines, entry]
-
-    def _limit(self, subject: Subject) -> str:
+        if end is None:
+            until = None
+            promise = say(
+                "We commit to this without a last day, also if we update our scoring model, as long as the "
+                "updated model keeps to the limit in the annex%(condition)s: with the values above you will "
+                "be accepted if all of this holds.",
+                condition=condition,
+            )
+            entry = say("This promise is number %(number)s in our ledger and has no end.", number=number)
+        else:
+            until = self.translate.format_moment(end)
+            promise = say(
+                "We commit to this for every application that reaches us before %(expires)s, also if we "
+                "update our scoring model until then, as long as the updated model keeps to the limit in the "
+                "annex%(condition)s: with the values above you will be accepted if all of this holds.",
+                expires=until,
+                condition=condition,
+            )
+            entry = say(
+                "This promise is number %(number)s in our ledger and ends on %(moment)s (UTC).",
+                number=number,
+                moment=f"{end:%Y-%m-%d %H:%M:%S}",
+            )
         assert subject.models is not None
-        return self.translate.gettext(
+        limit = say(
             "The model that then decides is today's, or an update of it that keeps to the limit for which "
             "this was proved: its %(limit)s, and nothing else of how it decides is changed.",
             limit=describe_models(subject.models, self.translate),
         )
+        proved = say("It was proved for every model within that limit, not only tried on some.")
+        digest = say("Today's model has the digest %(digest)s.", digest=subject.digest)
+        return {
+            "number": number,
+            "expires": until,
+            "promise": promise,
+            "terms": self._terms(subject, steps),
+            "annex": [limit, proved, digest, entry],
+        }
 
     def _reasons(self, subject: Subject) -> list[dict[str, str]]:
-        """Return the principal reasons, each once; none for who gave no codes and needs none."""
-        if subject.favourable or not (self.codes or subject.changes):
-            return []
-        reasons = self.codes.named(subject.reasons, "every principal reason")
-        texts = [self.codes.text(*pair, self.translate) for pair in subject.reasons]
+        """Return the principal reasons, each once."""
+        codes = self._codes(subject)
+        reasons = codes.named(subject.reasons, "every principal reason")
+        texts = [codes.text(*pair, self.translate) for pair in subject.reasons]
         pairs = dict.fromkeys(zip([reason.code for reason in reasons], texts, strict=True))
         return [{"code": code, "text": text} for code, text in pairs]
 
@@ -247,7 +212,7 @@ class NoticeForm:
         if schema.favourable is None or schema.unfavourable is None:
             return ""
         words = {"target": schema.target or say("the decision")}
-        if subject.favourable:
+        if subject.status == "accepted":
             return say("In our records %(target)s is “%(label)s”.", **words, label=schema.favourable)
         return say(
             "In our records %(target)s is “%(label)s”; for an accepted application it is “%(wanted)s”.",
@@ -279,9 +244,9 @@ class NoticeForm:
             return say("We looked for one and found none. That does not mean that there is none.")
         return say("We cannot name one.")
 
-    def _dated(self, fields: Mapping[str, Any], recorded: Recorded | None) -> dict[str, Any]:
+    def _dated(self, fields: Mapping[str, Any], subject: Subject) -> dict[str, Any]:
         """Return the fields with dates in words; a notice is of the day of its promise, or of today."""
-        day = datetime.date.today() if recorded is None else recorded.issued.date()
+        day = datetime.date.today() if subject.issued is None else subject.issued.date()
         return {
             name: self.translate.format_date(value) if isinstance(value, datetime.date) else value
             for name, value in {"date": day, **fields}.items()  # a datetime is a date
@@ -291,7 +256,7 @@ class NoticeForm:
         """Return one change in the institution's words."""
         say, way = self.translate.gettext, change.direction
         label, value = reason.called(change.feature.name), partial(reason.value, translate=self.translate)
-        before, after = value(as_written(change.before)), value(change.after)
+        before, after = value(change.stated), value(change.after)
         limit = value(change.limit) if change.goes_on else None
         words = {"label": label, "after": after, "limit": limit}
         needed, to_do = after, say("Change %(label)s", label=label)
@@ -344,10 +309,6 @@ class NoticeForm:
                     words=self._move(move)[1],
                 )
                 terms.append(sentence)
-        if subject.conditional:
-            terms.append(
-                say("The model that then decides would still decline your application as it is now.")
-            )
         return terms
 
     def _move(self, move: Move) -> tuple[str, str]:
@@ -381,10 +342,6 @@ class NoticeForm:
             say("What you state will be checked as in any application."),
             say("Whether these changes are possible or wise for you, only you can judge."),
         ]
-
-
-def _is_promised(subject: Subject) -> bool:
-    return subject.recorded is not None and subject.proposal == "certified"
 
 
 def check_fields(names: Iterable[str], *, known: bool) -> None:

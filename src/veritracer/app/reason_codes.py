@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from veritracer.changes import DIRECTIONS, Change, Direction
 from veritracer.errors import NoticeError, listing, message
 from veritracer.formatting import ENGLISH, English, is_missing
+from veritracer.schema import Schema
 
 EXAMPLE = '{"savings": ["R01", "Savings are low for the amount requested"]}'
 
@@ -130,6 +131,32 @@ class ReasonCodes(Mapping[str, Mapping[Direction, Reason]]):
         if way != "state" or reason.text not in others:
             return reason.text
         return f"{reason.called(feature)}: {translate.format_value(None)}"
+
+
+def default_codes(schema: Schema, translate: English = ENGLISH) -> ReasonCodes:
+    """Return a code and a plain text for each feature of the schema.
+
+    A principal reason that asks to raise a feature means that its value is below the average of the accepted
+    applications that the person was compared with.
+
+    >>> from veritracer.schema import Feature
+    >>> codes = default_codes(Schema([Feature("open_loans", "integer")]))
+    >>> codes["open_loans"]["reduce"].code, codes["open_loans"]["reduce"].text
+    ('R01', 'Open loans: above the average of accepted applications')
+    """
+    say = translate.gettext
+    codes: dict[str, Any] = {}
+    for k, feature in enumerate(schema.features):
+        name = feature.name.replace("_", " ")
+        words = {"label": name[:1].upper() + name[1:]}
+        texts: dict[Direction, str] = {
+            "raise": say("%(label)s: below the average of accepted applications", **words),
+            "reduce": say("%(label)s: above the average of accepted applications", **words),
+            "change": say("%(label)s: weighed against this application", **words),
+            "state": say("%(label)s: not stated", **words),
+        }
+        codes[feature.name] = {way: (f"R{k + 1:02}", text) for way, text in texts.items()}
+    return ReasonCodes(codes)
 
 
 def as_codes(codes: ReasonCodes | Mapping[str, Any] | str | os.PathLike[str] | None) -> ReasonCodes:

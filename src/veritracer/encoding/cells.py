@@ -7,7 +7,7 @@ the others can be used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -172,9 +172,9 @@ def _levels(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, Markers]:
     # Equality is Python's: 1.0 is the category 1 (a column of whole numbers turns float around a gap).
     levels = {value: level for level, value in enumerate(feature.categories)}
     codes = {value: code for code, value in enumerate(feature.missing_codes, start=1)}
-    found = to_python_list(distinct)
-    level_of = np.array([levels.get(value, -1) for value in found] + [0], dtype=np.float64)
-    marker_of = np.array([codes.get(value, -1) for value in found] + [0], dtype=np.int64)
+    found = list(_readings(distinct))
+    level_of = np.array([_first_known(levels, value) for value in found] + [0], dtype=np.float64)
+    marker_of = np.array([_first_known(codes, value) for value in found] + [0], dtype=np.int64)
     values, marker = level_of[positions], marker_of[positions]  # position -1 (empty) is the last entry
     known = ", ".join(repr(value) for value in feature.categories[:5])
     known += f" and {len(feature.categories) - 5:,} more" if len(feature.categories) > 5 else ""
@@ -186,6 +186,20 @@ def _levels(feature: Feature, column: pd.Series[Any]) -> tuple[Floats, Markers]:
         "check its spelling and type, add it to the feature's categories, or declare it a missing code",
     )
     return values, marker
+
+
+def _readings(cells: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each cell as people read it and as the exact number: they differ in narrow floats."""
+    narrow = narrow_dtype(
+        cells.categories.dtype if isinstance(cells.dtype, pd.CategoricalDtype) else cells.dtype
+    )
+    decimals = to_python_list(cells)
+    exact = decimals if narrow is None else np.asarray(cells, dtype=narrow).tolist()
+    return zip(decimals, exact, strict=True)
+
+
+def _first_known(position_of: Mapping[Any, int], readings: tuple[Any, Any]) -> int:
+    return next((position_of[value] for value in readings if value in position_of), -1)
 
 
 def write(feature: Feature, values: Floats, marker: Markers, dtype: Any) -> pd.Series[Any]:
@@ -213,7 +227,7 @@ def write(feature: Feature, values: Floats, marker: Markers, dtype: Any) -> pd.S
 def fit(column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
     """Convert a column to ``dtype`` if that changes no value; otherwise let pandas choose the dtype."""
     if isinstance(dtype, pd.CategoricalDtype):
-        levels = {value: level for level, value in enumerate(to_python_list(dtype.categories))}
+        levels = {value: level for level, pair in enumerate(_readings(dtype.categories)) for value in pair}
         position = [-1 if pd.isna(value) else levels.get(value, -2) for value in column]
         if -2 in position:
             return column.infer_objects()
@@ -222,9 +236,10 @@ def fit(column: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
         converted = column.astype(dtype)
     except (TypeError, ValueError, OverflowError):
         return column.infer_objects()
-    pairs = zip(column.astype(object), to_python_list(converted.array), strict=True)
     same = all(
-        (pd.isna(a) and pd.isna(b)) or (a == b and isinstance(a, str) == isinstance(b, str)) for a, b in pairs
+        (pd.isna(cell) and pd.isna(pair[0]))
+        or (cell in pair and isinstance(cell, str) == isinstance(pair[0], str))
+        for cell, pair in zip(column.astype(object), _readings(converted.array), strict=True)
     )
     return converted if same else column.infer_objects()
 

@@ -129,8 +129,8 @@ def _sufficient(
     problem: SearchProblem, shown: Solutions, options: ExplainOptions, rows: NDArray[np.int64]
 ) -> dict[int, list[str]]:
     """Return the features of completely searched rows whose constraint prevents a counterfactual."""
-    if not options.refine:
-        return {}
+    if not options.refine or options.agreement is not None or options.plausible:
+        return {}  # more than a proof was requested
     some = torch.from_numpy(rows)
     some = some[shown.complete.cpu()[some]][:MOST_ROWS_RELAXED].to(problem.x.device)
     if len(some) == 0:
@@ -216,9 +216,9 @@ def impossible(encoding: Encoding, param_set: ParamSet, x: Tensor, sign: Tensor)
 def sufficient_relaxations(problem: SearchProblem, closest: Tensor, most: int | None) -> list[list[str]]:
     """Return the features of each row that would make a certificate possible if only they were free.
 
-    Each constrained feature is tried at its ends (or at every category) from the closest point found.
-    Those named have been proved to work, with at most ``most`` changes; others may still work together with
-    further changes.
+    Each constrained feature is tried at its ends (or at every category) from the closest point found, which
+    is legal. Those named have been proved to work, with at most ``most`` changes, and only at values that
+    their constraint rules out; others may still work together with further changes.
     """
     encoding = problem.encoding
     found: list[list[str]] = [[] for _ in range(len(problem))]
@@ -230,7 +230,8 @@ def sufficient_relaxations(problem: SearchProblem, closest: Tensor, most: int | 
             tried = closest.clone()
             tried[:, block.start : block.stop] = 0.0
             tried[:, block.group or slice(block.start, block.start + 1)] = value
-            works = open_ & (problem.worst_logit(tried) < 0).cpu()
+            barred = ((tried < problem.lower) | (tried > problem.upper)).any(-1)
+            works = open_ & (barred & (problem.worst_logit(tried) < 0)).cpu()
             if most is not None:
                 works &= (encoding.changed(tried, problem.x).sum(-1) <= most).cpu()
             for row in works.nonzero().squeeze(-1).tolist():

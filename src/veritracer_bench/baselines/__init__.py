@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from veritracer_bench.baselines.adapters import CounterNet, Dice, DiceOptions, GeneratorOptions
+from veritracer_bench.baselines.adapters import (
+    CounterNet,
+    Dice,
+    DiceOptions,
+    Ellice,
+    ElliceOptions,
+    GeneratorOptions,
+)
 from veritracer_bench.baselines.explainer import Baseline, Explainer, Options
-from veritracer_bench.baselines.floors import Neighbour, Wachter, WachterOptions
+from veritracer_bench.baselines.floors import Neighbour, NeighbourOptions, Wachter, WachterOptions
 from veritracer_bench.baselines.roar import Roar, RoarOptions
+from veritracer_bench.baselines.robust import Proplace, ProplaceOptions, Rnce, RobustOptions
 from veritracer_bench.baselines.sns import Elastic, ElasticOptions, Sns, SnsOptions
 
 __all__ = [
@@ -22,12 +30,19 @@ __all__ = [
     "DiceOptions",
     "Elastic",
     "ElasticOptions",
+    "Ellice",
+    "ElliceOptions",
     "Explainer",
     "GeneratorOptions",
     "Neighbour",
+    "NeighbourOptions",
     "Options",
+    "Proplace",
+    "ProplaceOptions",
+    "Rnce",
     "Roar",
     "RoarOptions",
+    "RobustOptions",
     "Sns",
     "SnsOptions",
     "Wachter",
@@ -35,6 +50,7 @@ __all__ = [
 ]
 
 BASELINES: dict[str, type[Baseline[Any]]] = {
-    method.name: method for method in (Neighbour, Wachter, Elastic, Roar, Sns, CounterNet, Dice)
+    method.name: method
+    for method in (Neighbour, Wachter, Elastic, Roar, Sns, Rnce, Proplace, CounterNet, Dice, Ellice)
 }
 """All methods by name."""

@@ -2,6 +2,7 @@
 
 ``CounterNet`` uses a generator that was trained with its classifier: CounterNet's, and VeriTraCER's own.
 ``Dice`` is DiCE (Mothilal, Sharma, Tan 2020) through the package ``dice-ml``, which is widely used.
+``Ellice`` is ElliCE (2025), robust over an ellipsoid of last layers, through its authors' package ``ellice``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from veritracer.encoding import Block
 from veritracer.errors import NotSupportedError, message
-from veritracer.models.network import from_module
+from veritracer.models.network import from_module, to_module
 from veritracer_bench.baselines.explainer import Baseline, Options
 
 if TYPE_CHECKING:
@@ -197,3 +198,76 @@ def _quiet() -> Iterator[None]:
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
+
+
+# ---------------------------------------------------------------- ElliCE
+
+
+@dataclass(frozen=True)
+class ElliceOptions(Options):
+    """Hyperparameters of ElliCE.
+
+    Attributes
+    ----------
+    epsilon
+        Loss above the classifier's own up to which a model belongs to the set.
+    method
+        ``"continuous"`` optimises a point, ``"data_supported"`` looks among the training rows.
+    steps
+        Steps of the optimisation at most.
+    """
+
+    epsilon: float = 0.01
+    method: Literal["continuous", "data_supported"] = "continuous"
+    steps: int = 1000
+
+
+class Ellice(Baseline[ElliceOptions]):
+    """One counterfactual of ElliCE for each row; needs the package ``ellice``.
+
+    ElliCE sees a column for each encoded one, with its one-hot groups, and works row by row in float32.
+    """
+
+    name = "ellice"
+    options = ElliceOptions
+
+    def prepare(self) -> None:
+        """Build ElliCE's explainer over the training rows."""
+        try:
+            import ellice
+        except ImportError as error:
+            raise NotSupportedError(message("the package ellice", "none", "pip install ellice")) from error
+        self.columns = [f"x{i}" for i in range(self.encoding.dim)]
+        table = self._table(self.x_train).assign(outcome=self.y_train.long().numpy())
+        data = ellice.Data(dataframe=table, target_column="outcome", continuous_features=self.columns)
+        module = to_module(self.network, tuple(t.float() for t in self.theta)).eval()
+        self.engine = ellice.Explainer(model=module, data=data, backend="pytorch", device="cpu")
+        blocks = (block.group for block in self.encoding.blocks if block.group is not None)
+        self.groups = [self.columns[group] for group in blocks]
+
+    def search(self, x: Tensor) -> Tensor:
+        """Return ElliCE's answer for each row; the global random streams are restored."""
+        goals = (self.goal(x) > 0).long().tolist()
+        with _quiet(), torch.random.fork_rng(devices=[]):
+            return torch.stack([self._one(x[i : i + 1], goal) for i, goal in enumerate(goals)])
+
+    def _one(self, x: Tensor, goal: int) -> Tensor:
+        torch.manual_seed(self.random_state)
+        options: dict[str, Any] = {"one_hot_groups": self.groups or None, "progress_bar": False}
+        if self.config.method == "continuous":
+            options["optimization_params"] = {"max_iterations": self.config.steps}
+        found = self.engine.generate_counterfactuals(
+            self._table(x),
+            method=self.config.method,
+            robustness_epsilon=self.config.epsilon,
+            target_class=goal,
+            **options,
+        )
+        if found.empty:
+            return x[0]
+        row = found[self.columns].to_numpy(dtype=np.float64)[0]
+        return torch.from_numpy(row).clamp(0.0, 1.0)
+
+    def _table(self, x: Tensor) -> pd.DataFrame:
+        """Convert encoded rows to ElliCE's table."""
+        return pd.DataFrame(x.numpy(), columns=self.columns)

@@ -1,38 +1,36 @@
 """Simple reference methods: the nearest training row, and plain gradient search.
 
-The first is the nearest row with the model's other decision; the second the counterfactual explanations of
-Wachter, Mittelstadt and Russell (2017).
+The first is the nearest training row with the model's other decision; the second the counterfactual
+explanations of Wachter, Mittelstadt and Russell (2017).
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from veritracer_bench.baselines.explainer import Baseline, Options, closest
+from veritracer_bench.baselines.explainer import Baseline, C, Options, closest
 
 
-class Neighbour(Baseline[Options]):
-    """The nearest training row, by L1 distance, on which the classifier decides differently.
-
-    Legal and plausible by construction, valid whenever such a row exists, and far away.
-    """
-
-    name = "neighbour"
-    options = Options
+class NearestRow(Baseline[C]):
+    """The nearest training row, by L1 distance, among candidates that the classifier decides differently."""
 
     def prepare(self) -> None:
-        """Index the training rows of each decision."""
-        favourable = self.logit(self.x_train) > 0
-        self.pools = {1.0: self.x_train[favourable], -1.0: self.x_train[~favourable]}
+        """Index the candidates of each decision."""
+        self.pools = {goal: self.candidates(goal) for goal in (1.0, -1.0)}
         self.indices = {
             goal: NearestNeighbors(n_neighbors=1, metric="manhattan").fit(pool.numpy())
             for goal, pool in self.pools.items()
             if len(pool)
         }
+
+    @abstractmethod
+    def candidates(self, goal: float) -> Tensor:
+        """Return training rows (k, d) of the decision ``goal``."""
 
     def search(self, x: Tensor) -> Tensor:
         """Look up the nearest row in the index of each decision; return the row itself if there is none."""
@@ -43,6 +41,39 @@ class Neighbour(Baseline[Options]):
                 position = index.kneighbors(x[rows].numpy(), return_distance=False)[:, 0]
                 found[rows] = self.pools[wanted][torch.from_numpy(position)]
         return found
+
+
+@dataclass(frozen=True)
+class NeighbourOptions(Options):
+    """Hyperparameters of the nearest neighbour.
+
+    Attributes
+    ----------
+    k
+        Number of a candidate's own nearest training rows on which the classifier must decide as it does.
+    """
+
+    k: int = 0
+
+
+class Neighbour(NearestRow[NeighbourOptions]):
+    """The nearest training row on which the classifier decides differently, and on its ``k`` neighbours too.
+
+    Legal and plausible by construction, valid whenever such a row exists, and far away.
+    """
+
+    name = "neighbour"
+    options = NeighbourOptions
+
+    def candidates(self, goal: float) -> Tensor:
+        """Return the training rows of this decision whose neighbours have it too."""
+        decided = self.logit(self.x_train) * goal > 0
+        pool, k = self.x_train[decided], self.config.k
+        if k == 0 or not len(pool):
+            return pool
+        index = NearestNeighbors(n_neighbors=k + 1, metric="manhattan").fit(self.x_train.numpy())
+        around = index.kneighbors(pool.numpy(), return_distance=False)
+        return pool[decided[torch.from_numpy(around)].all(-1)]
 
 
 # ---------------------------------------------------------------- plain gradient search

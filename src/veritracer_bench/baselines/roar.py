@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import count
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from veritracer.encoding import Encoding
+from veritracer.metrics import MOVED
 from veritracer_bench.baselines.explainer import Baseline, Options
 
 KERNEL_WIDTH = 0.75
@@ -49,20 +51,30 @@ def category_columns(encoding: Encoding) -> Tensor:
 
 
 def draw(
-    logit: Callable[[Tensor], Tensor], x_train: Tensor, fixed: Tensor, size: int, rng: torch.Generator
+    logit: Callable[[Tensor], Tensor],
+    x_train: Tensor,
+    fixed: Tensor,
+    size: int,
+    rng: torch.Generator,
+    *,
+    independent: bool = False,
 ) -> Sample:
     """Draw points with the training rows' means and deviations, and categories as in some training row.
 
     LIME draws anew for each row, but around the mean of the table and not around the row, so that one sample
-    can serve all of them.
+    can serve all of them. With ``independent`` every column of a category is drawn by its own frequency.
     """
     mean, spread = x_train.mean(0), x_train.std(0, correction=0)
     mean = torch.where(fixed, torch.zeros_like(mean), mean)
     scale = torch.where(fixed | (spread <= 0), torch.ones_like(spread), spread)
     z = torch.randn(size, x_train.shape[1], generator=rng, dtype=x_train.dtype)
     z = torch.where(spread <= 0, torch.zeros_like(z), z)
-    somebody = x_train[torch.randint(len(x_train), (size,), generator=rng)]
-    z = torch.where(fixed, somebody, z)
+    if independent:
+        chosen = torch.rand(z.shape, generator=rng, dtype=z.dtype) < x_train.mean(0)
+        categories = chosen.to(z)
+    else:
+        categories = x_train[torch.randint(len(x_train), (size,), generator=rng)]
+    z = torch.where(fixed, categories, z)
     with torch.no_grad():
         return Sample(z, logit(mean + scale * z), mean, scale)
 
@@ -99,6 +111,9 @@ def fit(sample: Sample, x: Tensor, at_x: Tensor) -> Linear:
 LAMBDAS = (0.0005, 0.001, 0.005, *(0.01 + 0.05 * i for i in range(22)))
 """Costs that are tried for each row, as in the authors' code."""
 
+ROUNDED = 4
+"""Decimals of LIME's coefficients, in the authors' code."""
+
 MOMENTUM, SQUARES = 0.9, 0.999
 """Adam's decay of the mean gradient and of its square."""
 
@@ -121,6 +136,10 @@ class RoarOptions(Options):
     clip
         Whether a column stays in [0, 1], the range of the training rows.
         NOTE[paper]: ROAR knows no range, but outside of it no row can be decoded.
+    recipe
+        ``"paper"`` computes what the code of the paper reproduced here does: no range, no limit of steps,
+        rounded coefficients, categories that are drawn column by column and move until they are put back,
+        a second local model for the final search, and the λ with the least cost up to the first failure.
     """
 
     delta_max: float = 0.1
@@ -130,6 +149,7 @@ class RoarOptions(Options):
     steps: int = 3000
     samples: int = 5000
     clip: bool = True
+    recipe: Literal["paper"] | None = None
 
 
 class Problem(NamedTuple):
@@ -170,35 +190,51 @@ class Roar(Baseline[RoarOptions]):
     def prepare(self) -> None:
         """Draw the sample to which local models are fitted."""
         self.fixed = category_columns(self.encoding)
-        size = self.config.samples
-        self.sample = draw(self.logit, self.x_train, self.fixed, size, self.stream())
+        self.paper = self.config.recipe == "paper"
+        rng, size = self.stream(), self.config.samples
+        self.samples = [
+            draw(self.logit, self.x_train, self.fixed, size, rng, independent=self.paper)
+            for _ in range(2 if self.paper else 1)
+        ]
 
     def search(self, x: Tensor) -> Tensor:
         """Optimise all λ and all rows at once, then choose the λ of each row."""
-        goal, local = self.goal(x), self._local(x)
+        goal = self.goal(x)
         costs = x.new_tensor(LAMBDAS if self.config.cost is None else [self.config.cost])
+        found = self._found(x, goal, self._local(x, self.samples[0]), costs)
+        if not self.paper:
+            return found[_last_before_failure(self.reached(found, goal)), torch.arange(len(x))]
+        moved = (found - x).abs()
+        chosen = _least_until_failure(
+            self.reached(found, goal), moved.mean(-1) + (moved > MOVED).double().mean(-1)
+        )
+        again = self._found(x, goal, self._local(x, self.samples[1]), costs[chosen].unsqueeze(0))
+        return again[0]
+
+    def _found(self, x: Tensor, goal: Tensor, local: Linear, costs: Tensor) -> Tensor:
+        """Return where the optimisation ends for each λ and row, (λ, n, d); λ may differ between rows."""
         every = (len(costs), len(x))
         problem = Problem(
             x.expand(*every, -1).reshape(-1, x.shape[1]),
             goal.expand(every).flatten(),
             local.slope.expand(*every, -1).reshape(-1, x.shape[1]),
             local.offset.expand(every).flatten(),
-            costs.unsqueeze(-1).expand(every).flatten(),
+            (costs if costs.dim() == 2 else costs.unsqueeze(-1)).expand(every).flatten(),
         )
         found = self._optimise(problem).view(*every, -1)
-        chosen = _last_before_failure(self.reached(found, goal))
-        return found[chosen, torch.arange(len(x))]
+        return torch.where(self.fixed, x, found)
 
-    def _local(self, x: Tensor) -> Linear:
+    def _local(self, x: Tensor, sample: Sample) -> Linear:
         """Return the linear model of each row; columns that must not move have no slope."""
         if self.network.depth == 1:
             origin = torch.zeros_like(x[:1])
             slope = (self.logit(torch.eye(x.shape[1], dtype=x.dtype)) - self.logit(origin)).expand_as(x)
             local = Linear(slope, self.logit(origin).expand(len(x)))
         else:
-            local = fit(self.sample, x, self.logit(x))
+            local = fit(sample, x, self.logit(x))
         here = torch.where(self.fixed, local.slope * x, torch.zeros_like(x)).sum(-1)
-        return Linear(torch.where(self.fixed, 0.0, local.slope), local.offset + here)
+        slope = torch.where(self.fixed, 0.0, local.slope)
+        return Linear(slope.round(decimals=ROUNDED) if self.paper else slope, local.offset + here)
 
     def _optimise(self, problem: Problem) -> Tensor:
         """Return the point at which Adam stops in each problem, (p, d); finished problems leave the batch.
@@ -209,14 +245,14 @@ class Roar(Baseline[RoarOptions]):
         rest, active = problem.start.clone(), torch.arange(len(problem.start))
         point, before = problem.start.clone(), torch.ones_like(problem.goal)
         mean, square = torch.zeros_like(point), torch.zeros_like(point)
-        for step in range(1, config.steps + 1):
+        for step in count(1) if self.paper else range(1, config.steps + 1):
             loss, gradient = problem.objective(point, config.delta_max)
-            gradient = torch.where(self.fixed, 0.0, gradient)
+            gradient = gradient if self.paper else torch.where(self.fixed, 0.0, gradient)
             mean = torch.lerp(mean, gradient, 1 - MOMENTUM)
             square = torch.lerp(square, gradient.square(), 1 - SQUARES)
             scale = (square / (1 - SQUARES**step)).sqrt() + 1e-8
             point = point - config.learning_rate / (1 - MOMENTUM**step) * mean / scale
-            point = point.clamp(0.0, 1.0) if config.clip else point
+            point = point.clamp(0.0, 1.0) if config.clip and not self.paper else point
             rest[active] = point
             moving = (loss - before).abs() > config.tolerance
             if not bool(moving.any()):
@@ -233,3 +269,13 @@ def _last_before_failure(reached: Tensor) -> Tensor:
     failed = ever & ~reached
     last = len(reached) - 1
     return torch.where(failed.any(0), failed.int().argmax(0) - 1, last)
+
+
+def _least_until_failure(reached: Tensor, cost: Tensor) -> Tensor:
+    """Return for each row the cheapest λ up to the first failure after a success, that one included.
+
+    NOTE[paper]: this is the rule of the authors' code, which usually takes the failing λ.
+    """
+    failed = (reached.cumsum(0) > 0) & ~reached
+    tried = failed.cumsum(0) - failed.int() == 0
+    return torch.where(tried, cost, torch.inf).argmin(0)

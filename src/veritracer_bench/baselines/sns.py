@@ -6,8 +6,8 @@ which Black et al. call "Min. ℓ1".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ class ElasticOptions(Options):
         succeeds, then by bisection.
     steps, learning_rate
         Of each round; the rate falls to 0 with the square root of the remaining share.
+    recipe
+        ``"paper"`` computes what the code of the paper reproduced here does: the margin is one of
+        probabilities, and where it holds the whole gradient is 0, that of the distance included.
     """
 
     shrink: float = 1.0
@@ -39,6 +42,7 @@ class ElasticOptions(Options):
     rounds: int = 9
     steps: int = 40
     learning_rate: float = 1e-3
+    recipe: Literal["paper"] | None = None
 
 
 class _Weights(NamedTuple):
@@ -84,9 +88,14 @@ class Elastic(Baseline[ElasticOptions]):
         for step in range(config.steps):
             rate = config.learning_rate * (1.0 - step / config.steps) ** 0.5
             point = ahead.detach().requires_grad_()
-            short = torch.relu(config.margin - goal * self.logit(point))
+            lead = goal * self.logit(point)
+            if config.recipe == "paper":
+                lead = torch.tanh(lead / 2)  # the difference of the two probabilities
+            short = torch.relu(config.margin - lead)
             smooth = weight * short + (point - x).square().sum(-1)
             (gradient,) = torch.autograd.grad(smooth.sum(), [point])
+            if config.recipe == "paper":
+                gradient = torch.where((short > 0).unsqueeze(-1), gradient, 0.0)
             there = shrunk(ahead - rate * gradient, x, config.shrink)
             ahead = there + step / (step + 3.0) * (there - here)
             here = there
@@ -119,6 +128,9 @@ class SnsOptions(Options):
         Points on the line from the origin over which the integral is taken.
     noise
         Standard deviation of the random initial offset.
+    recipe
+        ``"paper"`` starts from the base search of that recipe, and draws an offset for each row: a row's
+        answer then depends on its place in the batch.
     """
 
     base: ElasticOptions = field(default_factory=ElasticOptions)
@@ -127,6 +139,7 @@ class SnsOptions(Options):
     step: float = 1e-3
     points: int = 20
     noise: float = 1e-3
+    recipe: Literal["paper"] | None = None
 
 
 class Sns(Baseline[SnsOptions]):
@@ -143,16 +156,18 @@ class Sns(Baseline[SnsOptions]):
     def prepare(self) -> None:
         """Build the base search, and draw its offset."""
         module = to_module(self.network, self.theta)
-        self.base = Elastic(
-            module, self.encoding, self.x_train, self.y_train, self.config.base, self.random_state
-        )
+        options = replace(self.config.base, recipe=self.config.recipe or self.config.base.recipe)
+        self.base = Elastic(module, self.encoding, self.x_train, self.y_train, options, self.random_state)
         # The same offset for every row, so that a row's answer does not depend on its place in a batch.
         self.offset = torch.randn(self.encoding.dim, generator=self.stream(), dtype=torch.float64)
 
     def search(self, x: Tensor) -> Tensor:
         """Return the last point of the ascent with the wanted decision; the start if there is none."""
         goal, start = self.goal(x), self.base.search(x)
-        here, kept = start + self.config.noise * self.offset, start
+        offset = self.offset
+        if self.config.recipe == "paper":
+            offset = torch.randn(x.shape, generator=self.stream(), dtype=torch.float64)
+        here, kept = start + self.config.noise * offset, start
         for _ in range(self.config.steps):
             uphill = self._gradient(here, goal)
             length = uphill.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(uphill.dtype).tiny)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from datetime import date
+from datetime import datetime
 from pathlib import Path
 
 import pandas as pd
@@ -33,6 +33,7 @@ COMMANDS = {
     "all": [*BOOK, "--out", "all", "--field", "institution=A Bank, Ltd."],
     "again": [*BOOK, "--out", "again", "--field", "institution=A Bank, Ltd."],
     "own": [*BOOK, "--out", "own", *OWN, "--language", "de"],
+    "plain": [*BOOK[:3], "--out", "plain"],
     "some": [*BOOK, "--out", "some", "--format", "html", "--json"],
     "opened": [*OPENED, "--table", "committed.csv", "--id-column", "who"],
     "drafts": [*DRAFTS, "people.csv", "--out", "drafts", "--field", "institution=A Bank, Ltd."],
@@ -50,7 +51,6 @@ BAD = {
     "no such language": ([*BOOK, "--language", "fr"], "a locale among en, de"),
     "no such folder": ([*BOOK, "--language", "fr", "--locale-dir", "nowhere"], "a catalogue fr/LC_MESSAGES"),
     "text as pdf": ([*BOOK, "--format", "text", "--pdf"], "notices in HTML"),
-    "no codes": ([*BOOK[:3]], "a reason code for every changed feature and every principal reason"),
     "unmapped": ([*BOOK[:3], "--codes", "few.json"], "a reason code for every changed"),
     "there already": ([*BOOK], "not there yet"),
     "no such codes": ([*BOOK[:3], "--codes", "nobody.json"], "nobody.json"),
@@ -118,8 +118,8 @@ def test_every_live_promise_has_a_notice_of_what_was_recorded(done, folder: Path
             assert f"Promise number: {number}\n" in text
             shown = ledger.shown(number)
             words = " ".join(text.split())
-            day = Translator("en").format_date(date.fromisoformat(shown["expires"][:10]))
-            assert f"before {day}, also if we update" in words
+            moment = Translator("en").format_moment(datetime.fromisoformat(shown["expires"]))
+            assert f"before {' '.join(moment.split())}, also if we update" in words
             end = shown["expires"][:19].replace("T", " ")
             assert f"number {number} in our ledger and ends on {end}" in words
             codes = folder / "codes.json"
@@ -128,6 +128,12 @@ def test_every_live_promise_has_a_notice_of_what_was_recorded(done, folder: Path
 
 def test_the_same_command_writes_the_same_notices(done, folder: Path) -> None:
     assert texts(folder / "again") == texts(folder / "all")
+
+
+def test_codes_are_not_needed(done, folder: Path) -> None:
+    assert done["plain"].returncode == 0, done["plain"].stderr
+    assert texts(folder / "plain").keys() == texts(folder / "all").keys()
+    assert all("of accepted applications" in text for text in texts(folder / "plain").values())
 
 
 def test_people_have_their_own_fields(done, folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from decimal import ROUND_DOWN, Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +20,8 @@ from veritracer.app.report import write_report
 from veritracer.app.report.context import report_context
 from veritracer.app.report.groups import groups_of
 from veritracer.app.report.people import cards
-from veritracer.app.report.quality import Reliability, intervals, reliability
-from veritracer.app.report.robustness import _agreement, agreement_figures, limits, path_figure
+from veritracer.app.report.quality import reliability
+from veritracer.app.report.robustness import agreement_figure, agreement_figures, limits, path_figure
 from veritracer.schema import Feature
 
 
@@ -31,8 +31,8 @@ def page(lending_report: Path) -> Page:
 
 
 def shown(share: float) -> str:
-    """One decimal, and never more than it is."""
-    tenths = Decimal(repr(float(share))).scaleb(2).quantize(Decimal("0.1"), ROUND_DOWN)
+    """One decimal, rounded to nearest."""
+    tenths = Decimal(repr(float(share))).scaleb(2).quantize(Decimal("0.1"), ROUND_HALF_EVEN)
     return f"{tenths}".removesuffix(".0") + " %"
 
 
@@ -43,15 +43,19 @@ def turned_down(case: Case) -> np.ndarray:
 def test_quality_is_scikit_learn_s(lending: Case, page: Page) -> None:
     model, X, y, _ = lending
     chance = model.predict_proba(X)[:, list(model.classes_).index("yes")]
-    assert f"AUC is {roc_auc_score(y == 'yes', chance):.3f}" in page.caption("roc")
-    assert f"the accuracy is {shown(model.score(X, y))} on 375 rows" in page.caption("roc")
+    words = page.by_id["model"].replace("\u00a0", " ")
+    assert f"AUC is {roc_auc_score(y == 'yes', chance):.3f}" in words
+    assert f"The accuracy is {shown(model.score(X, y))} on 375 rows" in words
 
 
-def test_the_headline_counts_people(lending: Case, page: Page) -> None:
+def test_the_first_screen_counts_people(lending: Case, page: Page) -> None:
     asked = turned_down(lending)
     sure = int(lending.recourse.certified[asked].sum())
-    said = f"Of {asked.sum():,} declined applicants, {sure:,} ({shown(sure / asked.sum())})"
-    assert said in page.text.replace("\u00a0", " ")
+    said = [f"of {len(asked):,} applications declined{asked.sum():,}"]
+    said += [f"of them get advice with a certificate{sure:,} ({shown(sure / asked.sum())})"]
+    start = page.text.partition("Versions and digests")[0].replace("\u00a0", " ").replace("\n", "")
+    assert all(tile in start for tile in said)
+    assert "A certificate is a proof that" in start
 
 
 def test_certified_shares_are_those_of_certify(lending: Case, page: Page) -> None:
@@ -137,18 +141,18 @@ def test_reliability_of_a_true_model_is_on_the_diagonal() -> None:
     chance = draw.uniform(size=40_000)
     happened = (draw.uniform(size=40_000) < chance).astype(np.int64)
     found = reliability(chance, happened)
-    assert found.rows.sum() == 40_000
+    assert found["rows"].sum() == 40_000
     # 4,000 rows in a bin: a standard error of at most 0.008, and 0.03 is almost four of them.
-    assert np.abs(found.predicted - found.observed).max() < 0.03
+    assert (found["predicted"] - found["observed"]).abs().max() < 0.03
 
 
 def test_wilson_s_interval_knows_the_ends() -> None:
-    observed, rows = np.array([0.0, 1.0, 0.5]), np.array([10, 10, 100])
-    low, high = intervals(Reliability(observed, observed, rows))
-    assert low[0] == 0
-    assert high[1] == 1
-    assert high[0] > 0.2  # none of ten does not mean never
-    assert [low[2], high[2]] == pytest.approx([0.404, 0.596], abs=5e-4)  # textbook values, three digits
+    cases = [np.zeros(10, dtype=int), np.ones(10, dtype=int), np.arange(100) % 2]
+    none, all_, half = (reliability(np.full(len(y), 0.5), y, bins=1).iloc[0] for y in cases)
+    assert none["low"] == 0
+    assert all_["high"] == 1
+    assert none["high"] > 0.2  # none of ten does not mean never
+    assert [half["low"], half["high"]] == pytest.approx([0.404, 0.596], abs=5e-4)  # textbook values
 
 
 def test_groups_part_the_people() -> None:
@@ -194,7 +198,7 @@ def test_a_model_specific_counterfactual_is_reported(panel: float, verdict: str)
     assert verdict in figure.caption
     for name in ("this model", "its panel", "true probability"):
         assert f">{name}</text>" in figure.picture
-    assert [row[0] for row in figure.table.rows] == ["0", "0.25", "0.5", "0.75", "1"]
+    assert [row["position"] for row in figure.table] == ["0", "0.25", "0.5", "0.75", "1"]
 
 
 def test_without_a_panel_nobody_is_asked(lending: Case) -> None:
@@ -207,11 +211,20 @@ def test_a_card_says_why_nothing_is_proved(lending: Case) -> None:
     model, X, _, _ = lending
     found = model.explain(X[:40], kappa=3.0)
     last = cards(report_context(model, X[:40], None, found))[-1]
-    assert last.status == "valid"
-    assert [name for name, _ in last.certificate] == ["reason", "certified radius"]
-    assert last.certificate[0][1] in {str(reason) for reason in found.reason[found.status == "valid"]}
+    assert last["status"] == "valid"
+    assert list(last["certificate"]) == ["reason", "certified radius"]
+    assert last["certificate"]["reason"] in {str(reason) for reason in found.reason[found.status == "valid"]}
+
+
+def test_a_certified_card_has_a_bound_below_zero(lending: Case) -> None:
+    """One sign everywhere: a proof is a bound below 0, as in the result itself."""
+    model, X, _, recourse = lending
+    first = cards(report_context(model, X, None, recourse))[0]
+    assert first["status"] == "certified"
+    assert first["certificate"]["worst logit"].startswith("−")
+    assert (recourse.worst_logit[recourse.certified] < 0).all()
 
 
 def test_no_warning_where_all_counterfactuals_are_accepted() -> None:
-    assert "Do not hand out the others." in _agreement(np.array([1.0, 0.2])).caption
-    assert "Do not hand out" not in _agreement(np.array([1.0, 0.5])).caption
+    assert "Do not hand out the others." in agreement_figure(np.array([1.0, 0.2])).caption
+    assert "Do not hand out" not in agreement_figure(np.array([1.0, 0.5])).caption

@@ -13,9 +13,7 @@ import pytest
 from html_pages import Page
 from veritracer.app.report.figures import (
     BLUE,
-    FONT,
     GREY,
-    LETTER,
     ORANGE,
     PALETTE,
     WIDTH,
@@ -23,12 +21,12 @@ from veritracer.app.report.figures import (
     Interval,
     bar_chart,
     drawing,
+    histogram,
     interval_chart,
-    label_lines,
     line,
     mark,
     name_axes,
-    to_svg,
+    to_figure,
 )
 
 STRANGE = "a <b>&\"'</b> $x^2$ 収入 \x00\x1b[31m\nend"
@@ -43,8 +41,7 @@ def curve(identity: str = "curve", label: str = "curve") -> str:
         line(axes, x, x, GREY, "chance")
         axes.plot([0.5], [0.25], "o", color=ORANGE)
         mark(axes, 0.7, "here")
-        label_lines(axes)
-        return str(to_svg(axes, identity))
+        return str(to_figure(axes, identity, "title", "caption").picture)
 
 
 def texts(svg: str) -> list[str]:
@@ -90,37 +87,22 @@ def test_settings_of_the_user_change_nothing() -> None:
         assert dict(matplotlib.rcParams) == before
 
 
-def boxes(axes: matplotlib.axes.Axes) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The corners of each label that ``label_lines`` wrote, generously measured."""
-    found = {}
-    for text in axes.texts:
-        x, y = text.get_position()
-        half = np.array([LETTER * len(text.get_text()) / 2, FONT / 2])
-        centre = np.array([x, y + 0.36 * FONT])
-        found[text.get_text()] = (centre - half, centre + half)
-    return found
-
-
-@pytest.mark.parametrize("power", [0.1, 0.5, 1.0, 3.0, 12.0])
-def test_labels_cover_no_line_and_no_other_label(power: float) -> None:
-    x = np.linspace(0, 1, 400)
+def test_the_table_of_a_chart_lists_what_was_drawn() -> None:
     with drawing() as axes:
-        axes.set(xlim=(0, 1), ylim=(0, 1))
-        lines = {"first of them": x**power, "second": 1 - x, "third": np.full(400, 0.3)}
-        for (name, y), colour in zip(lines.items(), (BLUE, ORANGE, GREY), strict=True):
-            line(axes, x, y, colour, name)
-        label_lines(axes)
-        found = boxes(axes)
-        assert set(found) == set(lines)
-        for y in lines.values():
-            points = axes.transData.transform(np.column_stack([x, y]))
-            for low, high in found.values():
-                assert not ((points > low) & (points < high)).all(axis=1).any()
-        names = list(found)
-        for k, one in enumerate(names):
-            for other in names[k + 1 :]:
-                apart = (found[one][0] >= found[other][1]) | (found[one][1] <= found[other][0])
-                assert apart.any(), (one, other)
+        name_axes(axes, "x", "share")
+        line(axes, [0, 1], [0.25, 0.5], BLUE, "one")
+        line(axes, [0, 1], [0.0, 1.0], GREY)
+        mark(axes, 0.7, "here")
+        found = to_figure(axes, "a", "A", "").table
+    assert found == [
+        {"line": "one", "x": "0", "share": "25\u00a0%"},
+        {"line": "one", "x": "1", "share": "50\u00a0%"},
+    ]
+    with drawing() as axes:
+        name_axes(axes, "x", "people", y_format="{:,.0f}".format)
+        histogram(axes, np.array([0.0, 1.0, 2.0]), np.array([1200, 3]))
+        found = to_figure(axes, "b", "B", "").table
+    assert found == [{"from": "0", "to": "1", "people": "1,200"}, {"from": "1", "to": "2", "people": "3"}]
 
 
 def test_bars_have_their_length_name_and_value() -> None:
@@ -134,8 +116,8 @@ def test_bars_have_their_length_name_and_value() -> None:
 
 
 def test_intervals_are_cut_at_the_edge_of_the_chart() -> None:
-    rows = [Interval("name", "0.9", 0.5, 40.0, (0.9,), labels=("low", "high"))]
+    rows = [Interval("name", "0.9", 0.5, 40.0, (0.9,))]
     found = interval_chart("intervals", rows, "ratio", highest=1.0, line_at=(0.8, "four fifths"))
-    assert {"name", "0.9", "ratio", "four fifths", "low", "high"} <= set(texts(found))
+    assert {"name", "0.9", "ratio", "four fifths"} <= set(texts(found))
     ends = [float(x) for x in re.findall(r'd="M[\d.]+ [\d.]+L([\d.]+) [\d.]+"', found)]
     assert max(ends) <= WIDTH

@@ -15,11 +15,11 @@ from veritracer import metrics
 from veritracer.errors import DataError, NotSupportedError
 from veritracer_bench.baselines import BASELINES, Baseline, CounterNet, GeneratorOptions, RoarOptions
 
-NEEDS = {"dice": "dice_ml"}
+NEEDS = {"dice": "dice_ml", "ellice": "ellice"}
 METHODS = [
     pytest.param(
         name,
-        marks=[pytest.mark.skipif(find_spec(NEEDS[name]) is None, reason="needs the extra dice")]
+        marks=[pytest.mark.skipif(find_spec(NEEDS[name]) is None, reason=f"needs {NEEDS[name]}")]
         if name in NEEDS
         else [],
     )

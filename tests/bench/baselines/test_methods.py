@@ -26,7 +26,7 @@ from veritracer_bench.baselines import (
     WachterOptions,
     roar,
 )
-from veritracer_bench.baselines.roar import Problem, _last_before_failure
+from veritracer_bench.baselines.roar import Problem, _last_before_failure, _least_until_failure
 from veritracer_bench.baselines.sns import shrunk
 
 
@@ -149,7 +149,7 @@ def test_roars_worst_model_is_the_linear_programs(square) -> None:
     encoding, x, y = square
     weights, bias = (2.0, -1.0), -0.4
     explainer = Roar(plane(*weights, bias=bias), encoding, x, y)
-    local = explainer._local(x)
+    local = explainer._local(x, explainer.samples[0])
     for goal in (1.0, -1.0):
         goals = torch.full((len(x),), goal, dtype=torch.float64)
         found, _ = Problem(x, goals, *local, torch.zeros_like(goals)).objective(x, 0.1)
@@ -222,3 +222,62 @@ def test_sns_stays_in_its_ball_and_raises_the_integral() -> None:
     assert valid.any()
     assert (integral(found) > integral(base))[valid].double().mean() > 0.95
     assert metrics.valid_rows(module, rows, found)[valid].all()
+
+
+# ---------------------------------------------------------------- the paper's recipe
+
+
+def test_the_authors_rule_takes_the_cheapest_cost_up_to_the_first_failure() -> None:
+    """Columns: the failing one is the cheapest; one before it is; none fails; one after it would be."""
+    reached = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 1, 1]]).bool()
+    cost = torch.tensor([[3.0, 1.0, 3.0, 3.0], [2.0, 2.0, 2.0, 2.0], [1.0, 3.0, 1.0, 1.0]])
+    assert _least_until_failure(reached, cost).tolist() == [1, 0, 2, 1]
+
+
+def test_the_authors_draw_categories_column_by_column() -> None:
+    encoding, x, _ = encoded()
+    fixed = roar.category_columns(encoding)
+
+    def drawn(*, independent: bool) -> Tensor:
+        rng = torch.Generator().manual_seed(0)
+        sample = roar.draw(lambda z: z[:, 0], x, fixed, 4000, rng, independent=independent)
+        return sample.z[:, fixed]
+
+    for independent in (False, True):
+        share = drawn(independent=independent).mean(0)
+        torch.testing.assert_close(share, x[:, fixed].mean(0), rtol=0, atol=0.05)
+    groups = [block.group for block in encoding.blocks if block.group is not None]
+    inside = fixed.nonzero()[:, 0].tolist()
+    columns = [inside.index(i) for i in range(groups[0].start, groups[0].stop)]
+    assert (drawn(independent=False)[:, columns].sum(-1) == 1).all()
+    assert (drawn(independent=True)[:, columns].sum(-1) != 1).any()
+
+
+def test_roar_of_the_paper_knows_no_range_and_puts_categories_back() -> None:
+    encoding, x, y = encoded()
+    module = mlp(x.shape[1])
+    options = RoarOptions(recipe="paper", samples=300, delta_max=0.3)
+    found = Roar(module, encoding, x, y, options).explain(x[:6])
+    fixed = roar.category_columns(encoding)
+    assert torch.equal(found[:, fixed], x[:6][:, fixed])
+    assert torch.isfinite(found).all()
+    far = plane(*([0.5] * x.shape[1]), bias=-40.0)
+    beyond = Roar(far, encoding, x, y, RoarOptions(recipe="paper", cost=0.01)).explain(x[:2])
+    assert (beyond > 1.0).any()
+
+
+def test_sns_of_the_paper_has_a_margin_of_probabilities_and_an_offset_for_each_row(square) -> None:
+    """The first valid iterate is beyond the boundary; the gradient is 0 from a margin of 0.5 on."""
+    encoding, x, y = square
+    module = plane(8.0, 1.0, bias=-5.0)
+    start = torch.tensor([[0.2, 0.5], [0.2, 0.5]], dtype=torch.float64)
+    base = ElasticOptions(shrink=0.01, learning_rate=0.01)
+    usual, paper = (
+        Sns(module, encoding, x, y, SnsOptions(base=base, recipe=recipe, steps=5))
+        for recipe in (None, "paper")
+    )
+    assert paper.base.config.recipe == "paper"
+    assert torch.equal(*usual.explain(start).unbind())
+    found = paper.explain(start)
+    assert not torch.equal(*found.unbind())
+    assert (module(found) > 0).all()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 from veritracer import __version__
-from veritracer.app.report.figures import BLUE, GREY, ORANGE, Bar, Figure, Table, bar_chart, percent
-from veritracer.app.report.page import Section, page_template
-from veritracer.files import write_whole
+from veritracer.app.report.figures import percent
+from veritracer.app.report.page import Section, write_page
 from veritracer.formatting import format_count, format_number
 from veritracer.ledger.auditing import Audit, Group
 from veritracer.ledger.verdicts import EXPIRED, MEANING, VERDICTS, Verdict
@@ -18,15 +16,6 @@ from veritracer.times import format_time
 
 LISTED_ROWS = 200
 """Broken promises and groups of promises on the page; the JSON output has all."""
-
-COLOURS = {
-    Verdict.PROVED: BLUE,
-    Verdict.CHECKED: BLUE,
-    Verdict.SUPERSEDED: GREY,
-    Verdict.BROKEN: ORANGE,
-    Verdict.NOT_CHECKABLE: ORANGE,
-    EXPIRED: GREY,
-}
 
 
 def write_audit_page(
@@ -42,20 +31,11 @@ def write_audit_page(
     ``notes`` are sentences for the headline, such as whether the ledger verifies; ``model`` is the name of
     the audited model, such as its folder.
     """
-    page = page_template().render(
-        title=title or "Audit of promises",
-        headline=" ".join([audit_headline(audit), *notes]),
-        tiles=tuple((name, f"{audit.counts[name]:,}") for name in (*VERDICTS, EXPIRED)),
-        sections=(
-            _verdicts(audit),
-            _distances(audit),
-            _broken(audit),
-            *_unchecked(audit),
-            _origins(audit, model),
-        ),
-        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    )
-    return write_whole(Path(path), page)
+    counts = {name: f"{audit.counts[name]:,}" for name in (*VERDICTS, EXPIRED)}
+    sections = [_verdicts(audit), _distances(audit), _broken(audit), *_unchecked(audit)]
+    headline = " ".join([audit_headline(audit), *notes])
+    page = [*sections, _origins(audit, model)]
+    return write_page(path, title or "Audit of promises", counts, page, headline=headline)
 
 
 def audit_headline(audit: Audit) -> str:
@@ -76,21 +56,19 @@ def audit_headline(audit: Audit) -> str:
 
 
 def _verdicts(audit: Audit) -> Section:
-    known = [name for name in (*VERDICTS, EXPIRED) if audit.counts[name] or name != EXPIRED]
-    total = max(audit.live + audit.counts[EXPIRED], 1)
-    rows = [
-        Bar(name, f"{audit.counts[name]:,}", ((audit.counts[name] / total, COLOURS[name]),)) for name in known
+    table = [
+        {
+            "verdict": name,
+            "meaning": MEANING[name],
+            "promises": f"{audit.counts[name]:,}",
+            "share of live promises": (
+                "–" if name == EXPIRED or audit.live == 0 else percent(audit.counts[name] / audit.live)
+            ),
+        }
+        for name in (*VERDICTS, EXPIRED)
+        if audit.counts[name] or name != EXPIRED
     ]
-    lines = [[name, MEANING[name], f"{audit.counts[name]:,}", _share(audit, name)] for name in known]
-    table = Table.of(["verdict", "meaning", "promises", "share of live promises"], lines, words=2)
-    caption = f"{audit_headline(audit)} Bars show shares of all {format_count(total, 'promise')}."
-    picture = bar_chart("verdicts", rows)
-    figure = Figure("verdicts", "Promises by verdict", picture, caption, table)
-    return Section("promises", "Promises", figures=(figure,), tables=(("", table),))
-
-
-def _share(audit: Audit, name: str) -> str:
-    return "–" if name == EXPIRED or audit.live == 0 else percent(audit.counts[name] / audit.live)
+    return Section("promises", "Promises", tables={"": table})
 
 
 def _distances(audit: Audit) -> Section:
@@ -98,31 +76,26 @@ def _distances(audit: Audit) -> Section:
         "The distance of each weight matrix (W) and bias vector (b) from the issuing model, as a multiple of "
         "the certified distance. If all are at most 1, the promises are kept by proof."
     )
-    shown = audit.groups[:LISTED_ROWS]
-    layers = max((len(g.distances or ()) for g in shown), default=0)
-    names = [f"{'W' if i % 2 == 0 else 'b'}{i // 2 + 1}" for i in range(layers)]
-    header = ["issued by", "κ", "promises", "by proof", "broken", *names, "why no proof is possible"]
-    lines = [_group_line(group, layers) for group in shown]
-    table = Table.of(header, lines)
+    layers = max((len(group.distances or ()) for group in audit.groups[:LISTED_ROWS]), default=0)
+    table = [_group_line(group, layers) for group in audit.groups[:LISTED_ROWS]]
     if len(audit.groups) > LISTED_ROWS:
         words += f" Shown are {LISTED_ROWS} of {len(audit.groups):,} groups."
-    return Section(
-        "distances", "Distance from the issuing models", words, tables=(("", table),) if lines else ()
-    )
+    tables = {"": table} if table else {}
+    return Section("distances", "Distance from the issuing models", words, tables=tables)
 
 
-def _group_line(group: Group, layers: int) -> list[str]:
-    moved = [_times(share) for share in group.distances or ()]
-    moved += ["–"] * (layers - len(moved))
-    return [
-        f"{group.model[:12]} ({group.norm})",
-        format_number(group.kappa),
-        f"{sum(group.counts.values()):,}",
-        f"{group.counts[Verdict.PROVED]:,}",
-        f"{group.counts[Verdict.BROKEN]:,}",
-        *moved,
-        group.incompatibility or "–",
-    ]
+def _group_line(group: Group, layers: int) -> dict[str, str]:
+    moved = list(group.distances or ())
+    names = [f"{'W' if k % 2 == 0 else 'b'}{k // 2 + 1}" for k in range(layers)]
+    return {
+        "issued by": f"{group.model[:12]} ({group.norm})",
+        "κ": format_number(group.kappa),
+        "promises": f"{sum(group.counts.values()):,}",
+        "by proof": f"{group.counts[Verdict.PROVED]:,}",
+        "broken": f"{group.counts[Verdict.BROKEN]:,}",
+        **{name: _times(moved[k]) if k < len(moved) else "–" for k, name in enumerate(names)},
+        "why no proof is possible": group.incompatibility or "–",
+    }
 
 
 def _times(share: float) -> str:
@@ -133,45 +106,56 @@ def _broken(audit: Audit) -> Section:
     title = "Broken promises"
     if audit.counts[Verdict.BROKEN] == 0:
         return Section("broken", title, "None.")
-    told = {one.sequence: one for one in audit.recourse}
-    lines = []
-    for line in audit.broken.head(LISTED_ROWS).to_dict("records"):
-        new = told.get(line["sequence"])
-        said = "not searched" if new is None else f"From the {new.start}: {new.sentence}"
-        number, kappa = f"{line['sequence']}", format_number(line["kappa"])
-        until = "no end" if line["expires"] == "never" else line["expires"][:10]
-        lines.append([number, str(line["id"]), said, kappa, format_number(line["logit"]), until])
-    header = ["number", "id", "new recourse", "κ", "logit", "last day"]
-    words = "Lowest logit first: the lower it is, the further the model is from accepting the promised row."
-    if len(audit.broken) > LISTED_ROWS:
-        words += f" Shown are {LISTED_ROWS} of {len(audit.broken):,}; the JSON output has all."
-    return Section("broken", title, words, tables=(("", Table.of(header, lines, words=3)),))
+    told = {one.sequence: f"From the {one.start}: {one.sentence}" for one in audit.recourse}
+    table = [
+        {
+            "number": f"{line['sequence']}",
+            "id": str(line["id"]),
+            "new recourse": told.get(line["sequence"], "not searched"),
+            "κ": format_number(line["kappa"]),
+            "logit": format_number(line["logit"]),
+            "ends": "never" if line["expires"] == "never" else line["expires"][:16].replace("T", " "),
+        }
+        for line in audit.broken.head(LISTED_ROWS).to_dict("records")
+    ]
+    words = (
+        "Lowest logit first: the lower it is, the further the model is from accepting the promised row. "
+        "Times are in UTC."
+    )
+    return Section("broken", title, words + _more(len(audit.broken)), tables={"": table})
 
 
-def _unchecked(audit: Audit) -> tuple[Section, ...]:
+def _more(count: int) -> str:
+    """State that not all promises are listed, where that is so."""
+    return f" Shown are {LISTED_ROWS} of {count:,}; the JSON output has all." if count > LISTED_ROWS else ""
+
+
+def _unchecked(audit: Audit) -> list[Section]:
     """List the promises that cannot be checked, if there are any."""
-    if audit.counts[Verdict.NOT_CHECKABLE] == 0:
-        return ()
-    lines = [
-        [f"{line['sequence']}", str(line["id"]), str(line["reason"]), format_number(line["kappa"])]
+    table = [
+        {
+            "number": f"{line['sequence']}",
+            "id": str(line["id"]),
+            "reason": str(line["reason"]),
+            "κ": format_number(line["kappa"]),
+        }
         for line in audit.unchecked.head(LISTED_ROWS).to_dict("records")
     ]
     words = "The model accepts the known part of these promises; the ledger lacks the rest."
-    if len(audit.unchecked) > LISTED_ROWS:
-        words += f" Shown are {LISTED_ROWS} of {len(audit.unchecked):,}; the JSON output has all."
-    table = Table.of(["number", "id", "reason", "κ"], lines, words=3)
-    return (Section("unchecked", "Promises that cannot be checked", words, tables=(("", table),)),)
+    words += _more(len(audit.unchecked))
+    title = "Promises that cannot be checked"
+    return [Section("unchecked", title, words, tables={"": table})] if table else []
 
 
 def _origins(audit: Audit, model: str) -> Section:
-    facts = (
-        ("ledger", audit.ledger or "none (promises in memory)"),
-        ("checksum", audit.head or "–"),
-        ("date of the audit", format_time(audit.at)),
-        *((("model", model),) if model else ()),
-        ("model digest", audit.model_digest),
-        ("encoding digest", audit.encoding_digest),
-        ("threshold", f"{audit.threshold:g}"),
-        ("veritracer", __version__),
-    )
+    facts = {
+        "ledger": audit.ledger or "none (promises in memory)",
+        "checksum": audit.head or "–",
+        "date of the audit": format_time(audit.at),
+        **({"model": model} if model else {}),
+        "model digest": audit.model_digest,
+        "encoding digest": audit.encoding_digest,
+        "threshold": f"{audit.threshold:g}",
+        "veritracer": __version__,
+    }
     return Section("origins", "Versions and digests", facts=facts)

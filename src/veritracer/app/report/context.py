@@ -82,18 +82,9 @@ class ReportContext:
         return str(self.recourse.param_set).replace("kappa", "κ")
 
     @property
-    def who(self) -> str:
-        """Return what the explained rows are called."""
-        return "explained rows" if self._everybody else "declined applicants"
-
-    @property
     def role(self) -> str:
-        """Return what the explained rows are called in the head of a column."""
-        return "explained" if self._everybody else "declined"
-
-    @property
-    def _everybody(self) -> bool:
-        return bool((self.explained & (self.logit > 0)).any())
+        """Return what the explained rows are called: declined, unless accepted ones are explained too."""
+        return "explained" if (self.explained & (self.logit > 0)).any() else "declined"
 
 
 def report_context(model: VeriTraCER, X: Any, y: Any, recourse: Counterfactuals | None) -> ReportContext:
@@ -153,61 +144,49 @@ METHODS = {
 }
 
 
-def model_facts(context: ReportContext) -> tuple[tuple[str, str], ...]:
+def model_facts(context: ReportContext) -> dict[str, str]:
     """Describe the model as names and values."""
-    model, encoding = context.model, context.recourse.encoding
+    model, encoding, schema = context.model, context.recourse.encoding, context.schema
     _, theta = from_module(model.classifier_)
     widths = [theta[0].shape[1], *(t.shape[0] for t in theta[::2])]
-    parameters = sum(t.numel() for t in theta)
-    favourable, other = context.schema.favourable, context.schema.unfavourable
-    return (
-        ("target", f"{context.schema.target or 'the target'}: {favourable} is favourable, {other} is not"),
-        ("method", f"{METHODS.get(model.method, model.method)} (method {model.method})"),
-        (
-            "set of models",
-            f"{str(model.param_set()).replace('kappa', 'κ')}; trained with the bound {model.bound}",
-        ),
-        ("network", f"{' → '.join(str(w) for w in widths)}, {format_count(parameters, 'parameter')}"),
-        (
-            "inputs",
-            f"{format_count(len(encoding.schema), 'feature')} as "
-            f"{format_count(encoding.dim, 'encoded column')}",
-        ),
-        ("threshold", f"favourable if the probability is above {percent(model.threshold_)}"),
-        (
-            "training",
-            f"{format_count(len(model.history_), 'epoch')}, seed {model.random_state}; {model.stopped_}",
-        ),
-    )
+    features, columns = format_count(len(schema), "feature"), format_count(encoding.dim, "encoded column")
+    models, epochs = str(model.param_set()).replace("kappa", "κ"), format_count(len(model.history_), "epoch")
+    parameters = format_count(sum(t.numel() for t in theta), "parameter")
+    return {
+        "target": f"{schema.target or 'the target'}: {schema.favourable} is favourable, "
+        f"{schema.unfavourable} is not",
+        "method": f"{METHODS.get(model.method, model.method)} (method {model.method})",
+        "set of models": f"{models}; trained with the bound {model.bound}",
+        "network": f"{' → '.join(str(w) for w in widths)}, {parameters}",
+        "inputs": f"{features} as {columns}",
+        "threshold": f"favourable if the probability is above {percent(model.threshold_)}",
+        "training": f"{epochs}, seed {model.random_state}; {model.stopped_}",
+    }
 
 
 def schema_table(schema: Schema) -> Table:
     """Describe each feature: kind, legal values, how it may change, missing values and note."""
-    described = schema.describe()
-    rows = [
-        [
-            str(name),
-            line["kind"],
-            " ".join(part for part in (line["range"], line["categories"]) if part),
-            line["step"],
-            line["action"].replace("_", " "),
-            line["missing"],
-            line["note"],
-        ]
-        for name, line in described.iterrows()
+    return [
+        {
+            "feature": str(name),
+            "kind": line["kind"],
+            "legal values": " ".join(part for part in (line["range"], line["categories"]) if part),
+            "step": line["step"],
+            "may change": line["action"].replace("_", " "),
+            "missing": line["missing"],
+            "note": line["note"],
+        }
+        for name, line in schema.describe().iterrows()
     ]
-    header = ["feature", "kind", "legal values", "step", "may change", "missing", "note"]
-    return Table.of(header, rows, words=len(header))
 
 
-def origins(context: ReportContext) -> tuple[tuple[str, str], ...]:
+def origins(context: ReportContext) -> dict[str, str]:
     """Return digests and versions, by which others can tell that they use the same model and data."""
-    recourse = context.recourse
-    rows = hashlib.sha256(context.x.contiguous().numpy().tobytes()).hexdigest()
-    digests = (
-        ("model", recourse.model_digest),
-        ("encoding", recourse.encoding_digest),
-        ("encoded rows", rows),
-    )
-    versions = (("veritracer", __version__), ("Python", platform.python_version()))
-    return (*digests, *versions, *((name, version(name)) for name in PACKAGES))
+    return {
+        "model": context.recourse.model_digest,
+        "encoding": context.recourse.encoding_digest,
+        "encoded rows": hashlib.sha256(context.x.contiguous().numpy().tobytes()).hexdigest(),
+        "veritracer": __version__,
+        "Python": platform.python_version(),
+        **{name: version(name) for name in PACKAGES},
+    }

@@ -2,19 +2,21 @@
 
 Groups are formed by each feature that is immutable or may change in one direction only. The guidelines of
 the American EEOC look first at groups whose approval rate is below four fifths of the highest one; a rate
-below that line is a reason to look closer, not a verdict.
+below that line is a reason to look closer, not a verdict. Groups of any size are compared: those with fewer
+than 20 people by permutation tests, which need no assumption about their number.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import binomtest, kruskal
+from scipy.stats import binomtest, fisher_exact, kruskal, rankdata
 
 from veritracer.app.report.context import ReportContext
 from veritracer.app.report.figures import (
@@ -29,43 +31,26 @@ from veritracer.app.report.figures import (
 )
 from veritracer.app.report.people import FeatureChanges, changed_features, most_frequent_change
 from veritracer.encoding.cells import numbers
+from veritracer.errors import listing
 from veritracer.formatting import format_count, format_number, format_own_value, format_value, to_python
 from veritracer.schema import Feature
 
 FEWEST = 20
-"""Smallest group that is compared: in rows with a counterfactual, or for approval rates in rows."""
+"""Groups with fewer people are compared by a permutation test."""
+
+PERMUTATIONS, MOST_PERMUTED = 4_999, 200
+"""Permutations of a test, and the people of each large group who are drawn for it."""
 
 MOST_GROUPS, MOST_FEATURES, BINS = 8, 12, 4
 CHANCE = 0.01
 """Significance level, after correction for the number of features."""
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """The rows with one value of a feature, or in one bin of it, (n,) bool."""
 
     name: str
     rows: NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The groups of one feature, the mean cost of each, and the p-value of their difference.
-
-    ``cost`` is nan for a group that is too small to compare; ``chance`` is the p-value of Kruskal and
-    Wallis over the others (1 where fewer than two are left), not yet corrected for other features.
-    """
-
-    feature: Feature
-    groups: tuple[Group, ...]
-    cost: NDArray[np.float64]
-    chance: float
-
-    @property
-    def ratio(self) -> float:
-        """Return the largest mean cost over the smallest; NaN where fewer than two can be compared."""
-        kept = self.cost[~np.isnan(self.cost)]
-        return float(kept.max() / kept.min()) if len(kept) > 1 and kept.min() > 0 else float("nan")
 
 
 def groups_of(feature: Feature, column: pd.Series[Any]) -> tuple[Group, ...]:
@@ -84,141 +69,11 @@ def groups_of(feature: Feature, column: pd.Series[Any]) -> tuple[Group, ...]:
     return (*found, Group("missing", absent)) if absent.any() else tuple(found)
 
 
-def compare_features(context: ReportContext) -> list[Feature]:
-    """Return the features that are immutable or may change in one direction only."""
-    return [f for f in context.schema.features if f.action != "free"]
-
-
-def compare(context: ReportContext) -> list[Comparison]:
-    """Compare the groups of each immutable or one-way feature, the widest gap first.
-
-    If there are too many features, one-way ones are left out before immutable ones, which are shown even
-    where there is no gap.
-    """
-    features = compare_features(context)
-    every = [_comparison(context, f, groups_of(f, context.table[f.name])) for f in features]
-    found = sorted((c for c in every if len(c.groups) > 1), key=_gap, reverse=True)
-    kept = sorted(found, key=lambda c: c.feature.action != "immutable")[:MOST_FEATURES]
-    return sorted(kept, key=_gap, reverse=True)
-
-
-def group_figure(context: ReportContext, found: list[Comparison]) -> Figure | None:
-    """Draw the mean cost of each group on one scale, the widest gap first; None without a comparison."""
-    drawn = [c for c in found if not math.isnan(c.ratio)]
-    if not drawn:
-        return None
-    rows = []
-    for c in drawn:
-        kept = tuple(c.cost[~np.isnan(c.cost)].tolist())
-        low, high = (c.groups[int(pick(c.cost))].name for pick in (np.nanargmin, np.nanargmax))
-        ends = shortened(low, 16), shortened(high, 16)
-        rows.append(Interval(c.feature.name, "", min(kept), max(kept), kept, labels=ends))
-    lines = [_summary(c, len(drawn)) for c in drawn]
-    table = Table.of(["feature", "lowest mean cost", "highest", "ratio", "p-value"], lines)
-    picture = interval_chart("groups", rows, "mean cost of each group")
-    caption = _cost_caption(context, drawn)
-    return Figure("groups", "Mean cost by group", picture, caption, table)
-
-
-def group_tables(context: ReportContext, found: list[Comparison]) -> list[tuple[str, Table]]:
-    """Return a table for each feature, with a line for each group."""
-    features = changed_features(context)
-    tables = []
-    for c in found:
-        header = [
-            "group",
-            "people",
-            context.role,
-            "certified",
-            "mean cost",
-            "mean changes",
-            "most frequent change",
-        ]
-        rows = [_cost_line(context, group, features) for group in c.groups]
-        action = c.feature.action.replace("_", " ")
-        name = f"By {c.feature.name} ({action})"
-        tables.append((name, Table.of(header, rows)))
-    return tables
-
-
-def _cost_line(context: ReportContext, group: Group, features: list[FeatureChanges]) -> list[str]:
-    explained, has_cf = group.rows & context.explained, group.rows & context.has_cf
-    people = int(group.rows.sum())
-    return [
-        group.name,
-        f"{people:,}",
-        percent(explained.sum() / people),
-        percent(_mean(context.certified[explained])),
-        _of_few(format_number(_mean(context.cost[has_cf])), int(has_cf.sum())),
-        format_number(_mean(context.n_changes[has_cf])),
-        most_frequent_change(features, group.rows[context.has_cf]),
-    ]
-
-
-def _of_few(mean: str, people: int) -> str:
-    """Format a mean; that of a group too small to compare is followed by the number of rows."""
-    return mean if people >= FEWEST or people == 0 else f"{mean} (of\u00a0{people})"
-
-
-def _summary(c: Comparison, tests: int) -> list[str]:
-    """Return lowest and highest mean, their ratio and the corrected p-value as text."""
-    ends = [format_number(float(end(c.cost))) for end in (np.nanmin, np.nanmax)]
-    return [c.feature.name, *ends, f"{c.ratio:.2f}", f"{min(c.chance * tests, 1.0):.2g}"]
-
-
-def _comparison(context: ReportContext, feature: Feature, groups: tuple[Group, ...]) -> Comparison:
-    costs = [context.cost[group.rows & context.has_cf] for group in groups]
-    kept = [cost for cost in costs if len(cost) >= FEWEST]
-    differs = len(kept) > 1 and len(np.unique(np.concatenate(kept))) > 1
-    chance = float(kruskal(*kept).pvalue) if differs else 1.0
-    means = np.array([_mean(cost) if len(cost) >= FEWEST else float("nan") for cost in costs])
-    return Comparison(feature, groups, means, chance)
-
-
-def _cost_caption(context: ReportContext, drawn: list[Comparison]) -> str:
-    """State the widest gap, which gaps are significant, and the range of the certified share."""
-    widest = drawn[0]
-    dear, cheap = int(np.nanargmax(widest.cost)), int(np.nanargmin(widest.cost))
-    real = [c for c in drawn if c.chance * len(drawn) < CHANCE]
-    said = (
-        f"The largest difference is by {widest.feature.name}: the mean cost is "
-        f"{format_number(widest.cost[dear])} for {widest.groups[dear].name} and "
-        f"{format_number(widest.cost[cheap])} for {widest.groups[cheap].name}, a ratio of "
-        f"{widest.ratio:.2f}. "
-    )
-    few = sum(int(math.isnan(cost)) for c in drawn for cost in c.cost)
-    if few:
-        what = "group has" if few == 1 else "groups have"
-        said += (
-            f"{few} {what} fewer than {FEWEST} rows with a counterfactual: marked in the tables, not "
-            "compared. "
-        )
-    names = ", ".join(c.feature.name for c in real)
-    chance = (
-        f"The differences by {names} are significant (Kruskal–Wallis test, p < {CHANCE:g} after "
-        f"correction for {format_count(len(drawn), 'feature')}). "
-        if real
-        else "No difference is significant "
-        f"(Kruskal–Wallis test over {format_count(len(drawn), 'feature')}). "
-    )
-    return said + chance + _certified_gap(context, drawn)
-
-
-def _certified_gap(context: ReportContext, drawn: list[Comparison]) -> str:
-    shares = [
-        (float(context.certified[rows].mean()), f"{group.name} ({c.feature.name})")
-        for c in drawn
-        for group in c.groups
-        if (rows := group.rows & context.explained).sum() >= FEWEST
-    ]
-    low, high = min(shares), max(shares)
-    if low[0] == high[0]:
-        return f"The certified share is {percent(low[0])} in every group."
-    return f"The certified share ranges from {percent(low[0])} ({low[1]}) to {percent(high[0])}."
-
-
-def _gap(c: Comparison) -> float:
-    return -1.0 if math.isnan(c.ratio) else c.ratio
+def compared_features(context: ReportContext) -> list[tuple[Feature, tuple[Group, ...]]]:
+    """Return the immutable and one-way features that form at least two groups, with these groups."""
+    features = [feature for feature in context.schema.features if feature.action != "free"]
+    found = [(feature, groups_of(feature, context.table[feature.name])) for feature in features]
+    return [(feature, groups) for feature, groups in found if len(groups) > 1]
 
 
 def _bins(values: NDArray[np.float64]) -> list[tuple[str, NDArray[np.int64]]]:
@@ -248,8 +103,169 @@ def _values(feature: Feature, values: pd.Series[Any]) -> list[tuple[str, NDArray
     return [(format_own_value(c), found[c]) for c in order]
 
 
+# ---------------------------------------------------------------- cost
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The costs in each group of one feature, and the p-value of their difference.
+
+    ``groups`` are those in which somebody has a counterfactual, ``left_out`` the names of the others.
+    """
+
+    feature: Feature
+    groups: tuple[Group, ...]
+    costs: tuple[NDArray[np.float64], ...]
+    left_out: tuple[str, ...]
+    chance: float
+
+    @property
+    def means(self) -> NDArray[np.float64]:
+        """Return the mean cost of each group."""
+        return np.array([cost.mean() for cost in self.costs])
+
+    @property
+    def ratio(self) -> float:
+        """Return the largest mean cost over the smallest."""
+        return float(self.means.max() / self.means.min()) if self.means.min() > 0 else math.nan
+
+    @property
+    def is_permuted(self) -> bool:
+        """Return whether a group is too small for another test than one by permutation."""
+        return min(map(len, self.costs)) < FEWEST
+
+    def sized(self, k: int) -> str:
+        """Return the name of a group with its number of people."""
+        return f"{self.groups[k].name} ({format_count(len(self.costs[k]), 'person', 'people')})"
+
+
+def compare(context: ReportContext) -> list[Comparison]:
+    """Compare the groups of each immutable or one-way feature, the most significant difference first.
+
+    If there are too many features, one-way ones are left out before immutable ones.
+    """
+    found = []
+    for feature, groups in compared_features(context):
+        costs = [context.cost[group.rows & context.has_cf] for group in groups]
+        some = [k for k, cost in enumerate(costs) if len(cost)]
+        if len(some) < 2:
+            continue
+        left_out = tuple(group.name for k, group in enumerate(groups) if k not in some)
+        kept = tuple(costs[k] for k in some)
+        found.append(Comparison(feature, tuple(groups[k] for k in some), kept, left_out, chance(kept)))
+    kept_features = sorted(found, key=lambda c: c.feature.action != "immutable")[:MOST_FEATURES]
+    return sorted(kept_features, key=lambda c: c.chance)
+
+
+def chance(costs: Sequence[NDArray[np.float64]]) -> float:
+    """Return the p-value of groups with the same distribution: Kruskal and Wallis, or by permutation."""
+    if len(np.unique(np.concatenate(costs))) < 2:
+        return 1.0
+    if min(map(len, costs)) >= FEWEST:
+        return float(kruskal(*costs).pvalue)
+    rng = np.random.default_rng(0)
+    some = [rng.choice(cost, min(len(cost), MOST_PERMUTED), replace=False) for cost in costs]
+    sizes = np.array([len(cost) for cost in some])
+    ranks = rankdata(np.concatenate(some))
+    observed, extreme = _between_groups(ranks, sizes), 1
+    for _ in range(PERMUTATIONS):
+        extreme += _between_groups(rng.permutation(ranks), sizes) >= observed * (1 - 1e-12)
+    return extreme / (PERMUTATIONS + 1)
+
+
+def _between_groups(ranks: NDArray[np.float64], sizes: NDArray[np.int64]) -> float:
+    """Return the part of Kruskal and Wallis's statistic that a permutation changes."""
+    sums = np.add.reduceat(ranks, np.cumsum(sizes) - sizes)
+    return float((sums**2 / sizes).sum())
+
+
+def group_figure(context: ReportContext, found: list[Comparison]) -> Figure:
+    """Draw the mean cost of each group on one scale, the most significant difference first."""
+    rows, table = [], []
+    for c in found:
+        low, high = int(c.means.argmin()), int(c.means.argmax())
+        ends = f"{shortened(c.groups[low].name, 16)} … {shortened(c.groups[high].name, 16)}"
+        dots = tuple(c.means.tolist())
+        rows.append(Interval(c.feature.name, ends, min(dots), max(dots), dots))
+        line = {
+            "feature": c.feature.name,
+            "compared": ", ".join(c.sized(k) for k in range(len(c.groups))),
+            "left out": ", ".join(c.left_out) or "none",
+            "ratio": "–" if math.isnan(c.ratio) else f"{c.ratio:.2f}",
+            "p-value": _p(c.chance * len(found)).removeprefix("p = ").removeprefix("p "),
+            "test": "permutation" if c.is_permuted else "Kruskal–Wallis",
+        }
+        table.append(line)
+    picture = interval_chart("groups", rows, "mean cost of each group")
+    return Figure("groups", "Mean cost by group", picture, cost_caption(context, found), table)
+
+
+def cost_caption(context: ReportContext, found: list[Comparison]) -> str:
+    """State the most significant difference with its groups, which others are, and who is left out."""
+    top = found[0]
+    dear, cheap = int(top.means.argmax()), int(top.means.argmin())
+    test = "permutation test" if top.is_permuted else "Kruskal–Wallis test"
+    p = min(top.chance * len(found), 1.0)
+    said = (
+        f"The most significant difference is by {top.feature.name}: the mean cost is "
+        f"{format_number(top.means[dear])} for {top.sized(dear)} and {format_number(top.means[cheap])} for "
+        f"{top.sized(cheap)}. "
+    )
+    if len(top.groups) > 2:
+        others = [top.sized(k) for k in range(len(top.groups)) if k not in (dear, cheap)]
+        said += f"Also compared: {', '.join(others)}. "
+    correction = f"{_p(p)} after correction for {format_count(len(found), 'feature')}"
+    said += f"{'It is' if p < CHANCE else 'It is not'} significant ({test}, {correction}). "
+    real = [c.feature.name for c in found[1:] if c.chance * len(found) < CHANCE]
+    if len(found) > 1:
+        said += f"Also significant: {', '.join(real)}. " if real else "No other difference is significant. "
+    left = [f"{c.feature.name} {name}" for c in found for name in c.left_out]
+    said += f"Left out, since nobody in them has a counterfactual: {listing(left)}. " if left else ""
+    return said + _certified_gap(context, found)
+
+
+def _certified_gap(context: ReportContext, found: list[Comparison]) -> str:
+    shares = [
+        (float(context.certified[rows].mean()), f"{group.name} ({c.feature.name})")
+        for c in found
+        for group in c.groups
+        if (rows := group.rows & context.explained).any()
+    ]
+    low, high = min(shares), max(shares)
+    if low[0] == high[0]:
+        return f"The certified share is {percent(low[0])} in every group."
+    return f"The certified share ranges from {percent(low[0])} ({low[1]}) to {percent(high[0])}."
+
+
+def group_tables(context: ReportContext, found: list[Comparison]) -> dict[str, Table]:
+    """Return a table for each feature, with a line for each group."""
+    features = changed_features(context)
+    return {
+        f"By {c.feature.name} ({c.feature.action.replace('_', ' ')})": [
+            _cost_line(context, group, features)
+            for group in groups_of(c.feature, context.table[c.feature.name])
+        ]
+        for c in found
+    }
+
+
+def _cost_line(context: ReportContext, group: Group, features: list[FeatureChanges]) -> dict[str, str]:
+    explained, has_cf = group.rows & context.explained, group.rows & context.has_cf
+    people, given = int(group.rows.sum()), int(has_cf.sum())
+    cost = format_number(_mean(context.cost[has_cf]))
+    return {
+        "group": group.name,
+        "people": f"{people:,}",
+        context.role: percent(explained.sum() / people),
+        "certified": percent(_mean(context.certified[explained])),
+        "mean cost": f"{cost} (of\u00a0{given})" if 0 < given < FEWEST else cost,
+        "mean changes": format_number(_mean(context.n_changes[has_cf])),
+        "most frequent change": most_frequent_change(features, group.rows[context.has_cf]),
+    }
+
+
 def _mean(values: NDArray[Any]) -> float:
-    return float(values.mean()) if len(values) else float("nan")
+    return float(values.mean()) if len(values) else math.nan
 
 
 # ---------------------------------------------------------------- approval rates
@@ -261,99 +277,87 @@ FOUR_FIFTHS = 0.8
 Z = 1.959963984540054
 """Normal quantile of a 95 % interval."""
 
-MOST_DRAWN_GROUPS = 24
-"""Groups that are drawn; the tables have all of them."""
+MOST_DRAWN_GROUPS, MOST_CALLOUTS = 12, 4
+"""Groups that are drawn, and those below four fifths that are named; the tables have all of them."""
 
 
-@dataclass(frozen=True)
-class Approval:
-    """The approvals of one group, with Wilson's 95 % interval of the rate."""
+class Approval(NamedTuple):
+    """The approvals of one group, beside those of the group with the highest rate: the best one.
 
-    group: Group
+    ``rate`` and ``ratio`` (to the best group) are a number and the ends of its 95 % interval; the ratio is
+    NaN for the best group itself. ``chance`` is the p-value of Fisher's test, which is by permutation.
+    """
+
+    name: str
     accepted: int
     people: int
-    low: float
-    high: float
+    rate: tuple[float, float, float]
+    ratio: tuple[float, float, float]
+    chance: float
+
+
+class Approvals(NamedTuple):
+    """The approvals of the groups of one feature; ``best`` is the one with the highest rate, if any."""
+
+    feature: str
+    groups: list[Approval]
+    best: Approval | None
 
     @property
-    def rate(self) -> float:
-        """Return the share of the group that is approved."""
-        return self.accepted / self.people if self.people else math.nan
-
-    @property
-    def is_small(self) -> bool:
-        """Return whether the group is too small to be compared."""
-        return self.people < FEWEST
-
-
-@dataclass(frozen=True)
-class Approvals:
-    """The approval rates of the groups of one feature."""
-
-    feature: Feature
-    groups: tuple[Approval, ...]
-
-    @property
-    def highest(self) -> Approval | None:
-        """Return the group with the highest rate; None where fewer than two groups can be compared."""
-        large = [one for one in self.groups if not one.is_small]
-        return max(large, key=lambda one: one.rate) if len(large) > 1 else None
-
-    def ratio(self, one: Approval) -> tuple[float, float, float]:
-        """Return the rate of a group over the highest one, and Katz's 95 % interval (of the logarithm)."""
-        top = self.highest
-        if top is None or one is top or one.is_small or top.accepted == 0:
-            return (math.nan,) * 3
-        ratio = one.rate / top.rate
-        if one.accepted == 0:
-            return 0.0, 0.0, one.high / top.rate
-        spread = sum(1 / g.accepted - 1 / g.people for g in (one, top))
-        width = Z * math.sqrt(max(spread, 0.0))
-        return ratio, ratio * math.exp(-width), ratio * math.exp(width)
-
-    @property
-    def lowest(self) -> float:
-        """Return the lowest ratio; NaN where there is none."""
-        ratios = [r for one in self.groups if not math.isnan(r := self.ratio(one)[0])]
-        return min(ratios, default=math.nan)
+    def compared(self) -> list[Approval]:
+        """Return the groups that are compared with the best one, the lowest ratio first."""
+        kept = [one for one in self.groups if not math.isnan(one.ratio[0])]
+        return sorted(kept, key=lambda one: one.ratio[0])
 
 
 def approvals(context: ReportContext) -> list[Approvals]:
-    """Return the approval rates by each immutable or one-way feature, the widest gap first."""
-    accepted = context.logit > 0
+    """Return the approval rates by each immutable or one-way feature, the widest gap first.
+
+    The group that others are compared with has at least 20 people.
+    """
     found = []
-    for feature in compare_features(context):
-        groups = tuple(_approval(g, accepted) for g in groups_of(feature, context.table[feature.name]))
-        if len(groups) > 1:
-            found.append(Approvals(feature, groups))
-    return sorted(found, key=lambda one: 2.0 if math.isnan(one.lowest) else one.lowest)
+    for feature, groups in compared_features(context):
+        counts = [(int((g.rows & (context.logit > 0)).sum()), int(g.rows.sum())) for g in groups]
+        large = [k for k, (_, people) in enumerate(counts) if people >= FEWEST]
+        top = max(large, key=lambda k: counts[k][0] / counts[k][1], default=None)
+        best = None if top is None or counts[top][0] == 0 else counts[top]
+        made = [
+            _approval(group.name, *count, best if k != top else None)
+            for k, (group, count) in enumerate(zip(groups, counts, strict=True))
+        ]
+        found.append(Approvals(feature.name, made, None if best is None or top is None else made[top]))
+    return sorted(found, key=lambda one: one.compared[0].ratio[0] if one.compared else math.inf)
 
 
-def _approval(group: Group, accepted: NDArray[np.bool_]) -> Approval:
-    people, yes = int(group.rows.sum()), int((group.rows & accepted).sum())
-    if people == 0:
-        return Approval(group, 0, 0, math.nan, math.nan)
-    ends = binomtest(yes, people).proportion_ci(method="wilson")
-    return Approval(group, yes, people, float(ends.low), float(ends.high))
+def _approval(name: str, accepted: int, people: int, best: tuple[int, int] | None) -> Approval:
+    ends = binomtest(accepted, people).proportion_ci(method="wilson")
+    rate = accepted / people, float(ends.low), float(ends.high)
+    if best is None:
+        return Approval(name, accepted, people, rate, (math.nan,) * 3, math.nan)
+    highest = best[0] / best[1]
+    table = [[accepted, people - accepted], [best[0], best[1] - best[0]]]
+    if accepted == 0 or people < FEWEST:  # Katz's interval needs more
+        ratio = rate[0] / highest, rate[1] / highest, rate[2] / highest
+    else:
+        width = Z * math.sqrt(1 / accepted - 1 / people + 1 / best[0] - 1 / best[1])
+        ratio = rate[0] / highest, rate[0] / highest * math.exp(-width), rate[0] / highest * math.exp(width)
+    return Approval(name, accepted, people, rate, ratio, float(fisher_exact(table).pvalue))
 
 
 def approval_figure(found: list[Approvals]) -> Figure | None:
     """Draw the ratio of each group to the highest one of its feature, with the four-fifths line."""
-    rows, lines = [], []
+    rows, table = [], []
     for feature in found:
-        for one in feature.groups:
-            ratio, low, high = feature.ratio(one)
-            if math.isnan(ratio):
-                continue
-            name = f"{feature.feature.name}: {one.group.name}"
+        for one in feature.compared:
+            ratio, low, high = one.ratio
+            name = f"{feature.feature}: {one.name}"
             colour = ORANGE if ratio < FOUR_FIFTHS else BLUE
-            said = [_two(number) for number in (ratio, low, high)]
-            remark = f"{said[0]} ({said[1]} to {said[2]})"
+            remark = f"{_two(ratio)} ({_two(low)} to {_two(high)})"
             rows.append(Interval(name, remark, low, high, (ratio,), colour))
-            lines.append([name, percent(one.rate), *said])
+            ends = {"ratio": _two(ratio), "from": _two(low), "to": _two(high)}
+            table.append({"group": name, "approved": percent(one.rate[0]), **ends})
     if not rows:
         return None
-    header = ["group", "approved", "ratio", "from", "to"]
     drawn = rows[:MOST_DRAWN_GROUPS]
     picture = interval_chart(
         "approvals",
@@ -363,62 +367,82 @@ def approval_figure(found: list[Approvals]) -> Figure | None:
         line_at=(FOUR_FIFTHS, "four fifths"),
     )
     title = "Approval rate compared with the highest group"
-    return Figure("approvals", title, picture, approval_caption(found), Table.of(header, lines))
+    return Figure("approvals", title, picture, approval_caption(found), table)
 
 
-def approval_caption(found: list[Approvals]) -> str:
-    """State the groups below four fifths, how certain that is, and how many groups are too small."""
-    below, surely, small, compared = [], 0, 0, 0
-    for feature in found:
-        for one in feature.groups:
-            ratio, _, high = feature.ratio(one)
-            small += one.is_small
-            compared += not math.isnan(ratio)
-            if ratio < FOUR_FIFTHS:
-                below.append((ratio, f"{feature.feature.name} {one.group.name} ({_two(ratio)})"))
-                surely += high < FOUR_FIFTHS
-    if below:
-        named = ", ".join(name for _, name in sorted(below)[:4])
-        more = f" and {len(below) - 4} more" if len(below) > 4 else ""
-        said = (
-            f"{len(below)} of {format_count(compared, 'group')} {'has' if len(below) == 1 else 'have'} an "
-            "approval rate below four fifths of that of the highest group of the same feature: "
-            f"{named}{more}. For {surely} of them the whole interval is below that line. "
-        )
-    else:
-        said = (
-            f"None of {format_count(compared, 'group')} has an approval rate below four fifths of that of "
-            "the highest group of the same feature. "
-        )
-    if small:
-        what = "group has" if small == 1 else "groups have"
-        said += f"{small} {what} fewer than {FEWEST} rows: shown in the tables, not compared. "
+def callouts(found: list[Approvals]) -> list[str]:
+    """Return how many groups are below four fifths, and a sentence for each of the lowest ratios."""
+    compared = [(one.ratio[0], feature, one) for feature in found for one in feature.compared]
+    below = sorted((one for one in compared if one[0] < FOUR_FIFTHS), key=lambda one: one[0])
+    if not below:
+        return []
+    first = (
+        f"{len(below)} of {format_count(len(compared), 'group')} {'has' if len(below) == 1 else 'have'} an "
+        "approval rate below four fifths of that of the highest group of the same feature; the lowest is "
+        f"{below[0][1].feature} {below[0][2].name}, with {_two(below[0][0])} of it."
+    )
+    return [first, *(_callout(feature, one) for _, feature, one in below[:MOST_CALLOUTS])]
+
+
+def _callout(feature: Approvals, one: Approval) -> str:
+    assert feature.best is not None
+    test = f"; permutation test, {_p(one.chance)}" if one.people < FEWEST else ""
     return (
-        said
-        + "A different rate does not prove unfair treatment, and an equal one does not prove fair treatment."
+        f"{feature.feature} {one.name}: {one.accepted:,} of {one.people:,} approved "
+        f"({percent(one.rate[0])}), {_two(one.ratio[0])} times that of {feature.feature} "
+        f"{feature.best.name} ({percent(feature.best.rate[0])}); 95\u00a0% interval {_two(one.ratio[1])} to "
+        f"{_two(one.ratio[2])}{test}."
     )
 
 
-def approval_tables(found: list[Approvals]) -> list[tuple[str, Table]]:
-    """Return a table for each feature, with a line for each group, small ones included."""
-    header = ["group", "people", "approved", "95\u00a0% interval", "ratio", "95\u00a0% interval"]
-    return [
-        (f"Approved, by {one.feature.name}", Table.of(header, [_approval_line(one, g) for g in one.groups]))
-        for one in found
-    ]
+def approval_caption(found: list[Approvals]) -> str:
+    """State how many groups are below four fifths and how certain that is, and who is left out."""
+    compared = [one for feature in found for one in feature.compared]
+    below = [one for one in compared if one.ratio[0] < FOUR_FIFTHS]
+    surely = sum(one.ratio[2] < FOUR_FIFTHS for one in below)
+    small = sum(one.people < FEWEST for one in compared)
+    said = (
+        f"For {surely} of the {format_count(len(below), 'group')} below four fifths, the whole interval is "
+        "below that line. "
+        if below
+        else f"None of {format_count(len(compared), 'group')} is below four fifths. "
+    )
+    if small:
+        said += f"{format_count(small, 'group')} with fewer than {FEWEST} people: by permutation test. "
+    left = [feature.feature for feature in found if not feature.compared]
+    said += f"Not compared, for lack of a large group with approvals: {listing(left)}. " if left else ""
+    return (
+        f"{said}A different rate does not prove unfair treatment, and an equal one does not prove fair "
+        "treatment."
+    )
 
 
-def _approval_line(feature: Approvals, one: Approval) -> list[str]:
-    ratio, low, high = feature.ratio(one)
-    interval = f"{percent(one.low)} to {percent(one.high)}"
-    compared = [_two(ratio), f"{_two(low)} to {_two(high)}"]
-    if one is feature.highest:
-        compared = ["1", "the highest"]
-    elif one.is_small:
-        compared = ["–", f"fewer than {FEWEST}"]
-    elif math.isnan(ratio):
-        compared = ["–", "–"]
-    return [one.group.name, f"{one.people:,}", percent(one.rate), interval, *compared]
+def approval_tables(found: list[Approvals]) -> dict[str, Table]:
+    """Return a table for each feature, with a line for each group."""
+    return {
+        f"Approved, by {feature.feature}": [_approval_line(feature, one) for one in feature.groups]
+        for feature in found
+    }
+
+
+def _approval_line(feature: Approvals, one: Approval) -> dict[str, str]:
+    ratio, low, high = map(_two, one.ratio)
+    ends = "–" if ratio == "–" else f"{low} to {high}"
+    if one.people < FEWEST and ratio != "–":
+        ends += f" ({_p(one.chance)})"
+    return {
+        "group": one.name,
+        "people": f"{one.people:,}",
+        "approved": percent(one.rate[0]),
+        "95\u00a0% interval": f"{percent(one.rate[1])} to {percent(one.rate[2])}",
+        "ratio": "highest" if one is feature.best else ratio,
+        "interval of the ratio": ends,
+    }
+
+
+def _p(value: float) -> str:
+    """Format a p-value."""
+    return "p < 0.0001" if value < 0.0001 else f"p = {min(value, 1.0):.2g}"
 
 
 def _two(ratio: float) -> str:

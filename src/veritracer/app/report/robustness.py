@@ -21,15 +21,13 @@ from veritracer.app.report.figures import (
     GREY,
     ORANGE,
     Figure,
-    Table,
     drawing,
     histogram,
-    label_lines,
     line,
     mark,
     name_axes,
     percent,
-    to_svg,
+    to_figure,
 )
 from veritracer.bounds.attack import attack
 from veritracer.formatting import format_count
@@ -86,34 +84,36 @@ def robustness_figure(context: ReportContext) -> Figure:
     found = limits(context)
     top = float(found.kappa[-1])
     unit = ", in multiples of the radius" if context.recourse.param_set.rule == "absolute" else ""
+    table = [
+        {
+            "κ": f"{k:.3g}",
+            "certified": percent(c),
+            "upper bound": percent(u),
+            "broken by the attack": f"{b:,} of {found.attacked:,}",
+        }
+        for k, c, u, b in zip(found.kappa, found.certified, found.unbroken, found.broken, strict=True)
+    ]
     with drawing() as axes:
         name_axes(axes, f"κ{unit}", "share of applicants")
-        axes.set(xlim=(0, top), ylim=(0, 1))
+        axes.set(xlim=(0, top), ylim=(0, 1.02))
         axes.locator_params(axis="x", nbins=8)
         # A certificate for kappa is one for every smaller kappa, and what the attack broke is broken at every
         # larger one: both are stairs, and the truth lies in the band between them.
         certified = _stairs(*_certified(context, top))
-        limit = _stairs([0.0, *found.kappa], [_at_zero(context), *found.unbroken])
+        at_zero = float(context.has_cf.sum() / context.explained.sum())
+        limit = _stairs([0.0, *found.kappa], [at_zero, *found.unbroken])
         band = [np.concatenate([up, down[::-1]]) for up, down in zip(certified, limit, strict=True)]
         axes.fill(*band, color=BLUE, alpha=0.12)
         line(axes, *limit, ORANGE, "not broken by the attack")
         line(axes, *certified, BLUE, "certified")
-        axes.plot(found.kappa, found.unbroken, "o", color=ORANGE)
         mark(axes, context.recourse.kappa, f"requested κ = {context.recourse.kappa:g}")
-        label_lines(axes)
-        picture = to_svg(axes, "robustness")
-    rows = [
-        [f"{k:.3g}", percent(c), percent(u), f"{b:,} of {found.attacked:,}"]
-        for k, c, u, b in zip(found.kappa, found.certified, found.unbroken, found.broken, strict=True)
-    ]
-    header = ["κ", "certified", "upper bound", "broken by the attack"]
-    title = "Certified share against distance κ"
-    table = Table.of(header, rows, words=0)
-    return Figure("robustness", title, picture, _caption(context, found), table)
+        return to_figure(
+            axes, "robustness", "Certified share against distance κ", _caption(context, found), table
+        )
 
 
 def _caption(context: ReportContext, found: Limits) -> str:
-    """State the certified share at the requested kappa, what the attack found, and what lies beyond."""
+    """State the certified share at the requested kappa, and how far half of the counterfactuals hold."""
     kappa, with_cf = context.recourse.kappa, int(context.has_cf.sum())
     at = int(np.abs(found.kappa - kappa).argmin())
     low, high = float(found.certified[at]), float(found.unbroken[at])
@@ -126,32 +126,19 @@ def _caption(context: ReportContext, found: Limits) -> str:
         if found.attacked == with_cf
         else f"{found.attacked:,} of {with_cf:,} counterfactuals"
     )
-    return f"{said}. The attack tried {tried} and broke no certificate. {_half(context, found)}"
-
-
-def _half(context: ReportContext, found: Limits) -> str:
-    """State the kappa up to which half of the counterfactuals hold, from both sides."""
-    kappa = context.recourse.kappa
     proved = float(np.median(context.recourse.radius[context.first[context.has_cf]]))
     share = found.broken / max(found.attacked, 1)
-    lost = np.flatnonzero(share > 0.5)
-    if not len(lost):
-        return (
-            f"The median certified radius is κ = {proved:.3g}; at κ = {found.kappa[-1]:.3g} the attack "
-            f"breaks {percent(float(share[-1]))} of the counterfactuals."
-        )
-    broken = float(found.kappa[lost[0]])
-    close = "the bound is nearly exact" if broken <= 1.1 * proved else "the true share lies between the two"
+    k = int((share > 0.5).argmax()) if (share > 0.5).any() else len(share) - 1
+    said += (
+        f". The attack tried {tried} and broke no certificate. The median certified radius is "
+        f"κ = {proved:.3g}, and at κ = {found.kappa[k]:.3g} the attack breaks {percent(float(share[k]))} of "
+        "the counterfactuals"
+    )
+    few = share[k] > 0.5 and found.kappa[k] <= 1.25 * kappa
     beyond = (
-        " Few counterfactuals stay valid much beyond the requested κ; request a larger κ if the model may "
-        "move further."
-        if broken <= 1.25 * kappa
-        else ""
+        " Few stay valid much beyond the requested κ; request a larger one if the model may move further."
     )
-    return (
-        f"The median certified radius is κ = {proved:.3g}, and at κ = {broken:.3g} the attack breaks "
-        f"{percent(float(share[lost[0]]))}; {close}.{beyond}"
-    )
+    return f"{said}.{beyond if few else ''}"
 
 
 def _stairs(x: Sequence[float], y: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -190,11 +177,6 @@ def _breaks(context: ReportContext, rows: NDArray[np.int64], kappa: float) -> ND
     return np.concatenate(found)
 
 
-def _at_zero(context: ReportContext) -> float:
-    """Return the share of explained rows with a counterfactual that is valid today."""
-    return float(context.has_cf.sum() / context.explained.sum())
-
-
 def _certified(context: ReportContext, top: float) -> tuple[list[float], list[float]]:
     """Return each kappa up to ``top`` at which a certificate ends, and the certified share beyond it."""
     radius = context.recourse.radius[context.first[context.explained]]
@@ -228,44 +210,30 @@ def agreement_figures(context: ReportContext) -> list[Figure]:
     agreement = recourse.agreement[with_cf]
     typical = with_cf[np.argsort(recourse.cost[with_cf], kind="stable")[len(with_cf) // 2]]
     figures = [path_figure(recourse.interpolation_path(int(typical)), "the row of median cost")]
-    return figures if np.isnan(agreement).all() else [_agreement(agreement), *figures]
+    return figures if np.isnan(agreement).all() else [agreement_figure(agreement), *figures]
 
 
-def _agreement(agreement: np.ndarray) -> Figure:
+def agreement_figure(agreement: NDArray[np.float64]) -> Figure:
     """Draw the histogram of agreement: the share of held-out panel members that accept each row."""
     edges = np.linspace(0, 1, 6)
     counts, _ = np.histogram(agreement, edges)
-    with drawing() as axes:
-        axis = "share of held-out models that accept it"
-        name_axes(axes, axis, "people", x_format=percent, y_format="{:,.0f}".format)
-        axes.set(xlim=(0, 1), ylim=(0, 1.05 * max(counts.max(), 1)))
-        histogram(axes, edges, counts)
-        picture = to_svg(axes, "agreement")
     most = float((agreement >= 0.5).mean())
     caption = (
         f"{percent(most)} of the counterfactuals are accepted by at least half of the held-out panel "
         "members, independent models that took no part in training or search."
         + (" Do not hand out the others." if most < 1 else "")
     )
-    rows = [
-        (f"{percent(a)} to {percent(b)}", f"{c:,}") for a, b, c in zip(edges, edges[1:], counts, strict=False)
-    ]
-    table = Table.of(("agreement", "people"), rows)
-    return Figure("agreement", "Agreement of held-out models", picture, caption, table)
+    with drawing() as axes:
+        axis = "share of held-out models that accept it"
+        name_axes(axes, axis, "people", x_format=percent, y_format="{:,.0f}".format)
+        axes.set(xlim=(0, 1), ylim=(0, 1.05 * max(counts.max(), 1)))
+        histogram(axes, edges, counts)
+        return to_figure(axes, "agreement", "Agreement of held-out models", caption)
 
 
 def path_figure(path: pd.DataFrame, whose: str) -> Figure:
     """Draw each model's probability along the line from x (0) to x′ (1) and a little beyond."""
     known = [name for name in TITLES if name in path]
-    with drawing() as axes:
-        name_axes(axes, "position between x (0) and x′ (1)", "probability of the favourable decision")
-        axes.set(xlim=(0, path.index[-1]), ylim=(0, 1))
-        for name in known:
-            colour, title = TITLES[name]
-            line(axes, path.index, path[name], colour, title)
-        mark(axes, 1.0, "x′")
-        label_lines(axes)
-        picture = to_svg(axes, "path")
     end = {name: float(_at(path, 1.0)[name]) for name in known}
     gap = end["model"] - float(np.mean([end[name] for name in known if name != "model"]))
     said = ", ".join(f"{TITLES[name][1]} {percent(end[name])}" for name in known)
@@ -274,10 +242,18 @@ def path_figure(path: pd.DataFrame, whose: str) -> Figure:
         if gap > MODEL_SPECIFIC
         else "The probabilities rise together."
     )
-    rows = [(f"{t:g}", *(percent(float(_at(path, t)[name])) for name in known)) for t in QUARTERS]
-    table = Table.of(("position", *(TITLES[name][1] for name in known)), rows)
-    caption = f"At x′, for {whose}: {said}. {verdict}"
-    return Figure("path", "From the original row to the counterfactual", picture, caption, table)
+    table = [
+        {"position": f"{t:g}", **{TITLES[name][1]: percent(float(_at(path, t)[name])) for name in known}}
+        for t in QUARTERS
+    ]
+    with drawing() as axes:
+        name_axes(axes, "position between x (0) and x′ (1)", "probability of the favourable decision")
+        axes.set(xlim=(0, path.index[-1]), ylim=(0, 1))
+        for name in known:
+            line(axes, path.index, path[name], *TITLES[name])
+        mark(axes, 1.0)
+        title = "From the original row to the counterfactual"
+        return to_figure(axes, "path", title, f"At x′, for {whose}: {said}. {verdict}", table)
 
 
 def _at(path: pd.DataFrame, share: float) -> Any:
