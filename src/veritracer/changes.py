@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from veritracer.encoding import Encoding
+from veritracer.encoding import Encoding, Outside
 from veritracer.encoding.exact import Texts, widened
 from veritracer.formatting import (
     ENGLISH,
@@ -279,12 +279,27 @@ def recorded_facts(found: Counterfactuals, i: int) -> dict[str, Any]:
 def describe(found: Counterfactuals, i: int, translate: English = ENGLISH) -> str:
     """Describe counterfactual ``i``: the changes, the covered region, and the promise about later models."""
     say = translate.gettext
+    outside = [describe_outside(one, i, translate) for one in found.outside.values() if one.beyond[i] > 0]
     if found.status[i] == "none":
-        return say("No change is proposed: %(reason)s.", reason=found.reason[i])
+        return " ".join([say("No change is proposed: %(reason)s.", reason=found.reason[i]), *outside])
     changes = found.changes_of(i)
     parts = [describe_change(change, translate) for change in changes]
     parts += describe_region(changes, found.moves_of(i), translate)
-    return " ".join([*parts, describe_promise(found, i, translate)])
+    return " ".join([*parts, describe_promise(found, i, translate), *outside])
+
+
+def describe_outside(outside: Outside, i: int, translate: English = ENGLISH, label: str = "") -> str:
+    """Describe a number of row ``i`` outside the range of the training rows."""
+    low, high = outside.ends
+    value = float(outside.value[i])
+    return translate.gettext(
+        "Our model knows %(name)s from %(low)s to %(high)s: %(value)s counts as %(end)s.",
+        name=label or outside.name,
+        low=translate.format_value(low),
+        high=translate.format_value(high),
+        value=translate.format_value(value),
+        end=translate.format_value(high if value > high else low),
+    )
 
 
 def describe_change(

@@ -27,7 +27,7 @@ from veritracer.changes import (
     region_of,
     repeated_changes,
 )
-from veritracer.encoding import Encoding
+from veritracer.encoding import Encoding, Outside
 from veritracer.encoding.exact import in_types
 from veritracer.errors import DataError, message
 from veritracer.files import document_text, envelope
@@ -226,6 +226,19 @@ class Counterfactuals:
     def limits(self) -> Mapping[str, tuple[Any, NDArray[np.bool_]]]:
         """Return the limit of each changed number, and a mask of the limits that lie inside the region."""
         return read_limits(self)
+
+    @cached_property
+    def outside(self) -> Mapping[str, Outside]:
+        """Return the numbers of people's own rows outside the range of the training rows, by feature."""
+        return self.encoding.outside(self.original)
+
+    @cached_property
+    def far_outside(self) -> NDArray[np.bool_]:
+        """True where a number lies outside that range by more than its width: such rows are not promised."""
+        rows = np.zeros(len(self), dtype=bool)
+        for one in self.outside.values():
+            rows |= one.far
+        return rows
 
     @cached_property
     def notes(self) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from veritracer.changes import Change, Direction, Move, changes_between, moves_between, read_cells
 from veritracer.counterfactuals import Counterfactuals
+from veritracer.encoding import Outside
 from veritracer.errors import NoticeError, message
 from veritracer.formatting import to_python
 from veritracer.models.param_sets import RULES, ParamSet
@@ -38,6 +39,8 @@ class Subject:
         The principal reasons, as pairs of feature and direction.
     changes, moves
         What to change, and what may change by itself.
+    outside
+        The numbers of this one row outside the range of the training rows.
     models, conditional
         The set of models that certified changes are proved for, and whether these have to decide the
         application as today.
@@ -52,6 +55,7 @@ class Subject:
     reasons: Sequence[tuple[str, Direction]] = ()
     changes: Sequence[Change] = ()
     moves: Sequence[Move] = ()
+    outside: Sequence[Outside] = ()
     models: ParamSet | None = None
     conditional: bool = False
     number: int | None = None
@@ -92,6 +96,8 @@ class Subject:
 
         ``opened`` is what ``Ledger.opened`` says where the person's own row is not in the ledger.
         """
+        from veritracer.ledger.records import table_of
+
         number = shown["sequence"]
         if shown["status"] != "live":
             received = f"number {number}, which is {shown['status']}"
@@ -108,6 +114,8 @@ class Subject:
             return cls(**about, **entry, status="accepted", outcome=Outcome.FAVOURABLE)
         about |= {"outcome": Outcome.CERTIFIED, "reasons": [(name, way) for name, way in opened["reasons"]]}
         changes, moves = _recorded_changes(shown["values"], opened, model)
+        own = table_of([dict(opened["row"])], list(shown["values"]))
+        about["outside"] = list(model.encoding.outside(own).values())
         if not (shown["certified"] and shown["kappa"] > 0):  # valid today alone: no promise to anybody
             return cls(**about, status="valid", changes=_only_as_shown(changes))
         about |= {"models": _by_rule(model.param_set(shown["kappa"])), "conditional": shown["conditional"]}

@@ -21,7 +21,15 @@ from veritracer.app.i18n import Translator
 from veritracer.app.notice_subjects import Subject
 from veritracer.app.notice_templates import Format, Template, page_pdf
 from veritracer.app.reason_codes import Reason, ReasonCodes, as_codes, default_codes
-from veritracer.changes import Change, Direction, Move, describe_change, describe_models, describe_move
+from veritracer.changes import (
+    Change,
+    Direction,
+    Move,
+    describe_change,
+    describe_models,
+    describe_move,
+    describe_outside,
+)
 from veritracer.counterfactuals import Counterfactuals
 from veritracer.errors import NoticeError, message, unknown_name
 from veritracer.files import whole_folder, writable
@@ -309,7 +317,8 @@ class NoticeForm:
                     words=self._move(move)[1],
                 )
                 terms.append(sentence)
-        return terms
+        labels = {one.name: asked.get(one.name, one.name.replace("_", " ")) for one in subject.outside}
+        return terms + [describe_outside(one, 0, self.translate, labels[one.name]) for one in subject.outside]
 
     def _move(self, move: Move) -> tuple[str, str]:
         """Return what a value is called, and what may become of it by itself."""

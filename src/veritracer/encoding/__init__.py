@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Block", "Encoding"]
+__all__ = ["Block", "Encoding", "Outside"]
 
 if TYPE_CHECKING:
-    from veritracer.encoding.encoding import Encoding
+    from veritracer.encoding.encoding import Encoding, Outside
     from veritracer.encoding.projection import Block
 else:
 

@@ -7,11 +7,12 @@ import json
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from veritracer.encoding import cells, projection, scales
@@ -23,10 +24,28 @@ from veritracer.files import check_keys, envelope, read_json
 from veritracer.formatting import format_value
 from veritracer.schema import Feature, Schema
 
-__all__ = ["Block", "Encoding"]
+__all__ = ["Block", "Encoding", "Outside"]
 
 _FORMAT = "veritracer-encoding"
 _VERSION = 1
+
+
+class Outside(NamedTuple):
+    """Numbers of a feature, some of them outside the range of the training rows.
+
+    ``ends`` are those of the range, ``value`` (n,) the raw numbers, and ``beyond`` (n,) how far they lie
+    outside: 0 inside, and where a value is missing.
+    """
+
+    name: str
+    ends: tuple[float, float]
+    value: NDArray[np.float64]
+    beyond: NDArray[np.float64]
+
+    @property
+    def far(self) -> NDArray[np.bool_]:
+        """True where a number lies outside by more than the width of the range."""
+        return self.beyond > self.ends[1] - self.ends[0]
 
 
 @dataclass(frozen=True)
@@ -134,13 +153,14 @@ class Encoding:
     ) -> Tensor:
         """Encode the rows of ``frame`` as a tensor of the shape (n, dim) in [0, 1].
 
-        Numbers outside the fitted range are clipped with one warning that counts them (``"clip"``), refused
-        (``"refuse"``), or clipped silently (``"ignore"``).
+        Numbers outside the range that the schema declares are refused. Those outside the fitted range are
+        clipped with one warning that counts them (``"clip"``), or refused too (``"refuse"``). ``"ignore"``
+        clips all of them silently: for rows that were admitted before.
         """
         if out_of_range not in ("clip", "refuse", "ignore"):
             expected = "out_of_range='clip', 'refuse' or 'ignore'"
             raise DataError(message(expected, repr(out_of_range), "choose one of them"))
-        encoded, outside = self._encode(self.schema.frame(frame))
+        encoded, outside = self._encode(self.schema.frame(frame), admit=out_of_range == "ignore")
         if outside and out_of_range != "ignore":
             counts = ", ".join(f"{n:,} in {name!r} ({ends})" for name, (n, ends) in outside.items())
             expected = "values inside the fitted ranges"
@@ -149,6 +169,19 @@ class Encoding:
             remedy = "they were clipped; if such values are legal, set lower and upper in the schema"
             warnings.warn(message(expected, counts, remedy), DataWarning, stacklevel=2)
         return encoded.to(dtype)
+
+    def outside(self, frame: Any) -> dict[str, Outside]:
+        """Return the numbers of each feature that lie outside the range of the training rows."""
+        numbers, found = self.numbers(frame), {}
+        for i, (feature, legal) in enumerate(zip(self.schema.features, self._grids, strict=True)):
+            if not feature.is_numeric:
+                continue
+            value, low, high = numbers[:, i], float(legal.low), float(legal.high)
+            beyond = torch.maximum(low - value, value - high).clamp(min=0.0).nan_to_num(0.0)
+            beyond = beyond.where(beyond > scales.slack(feature, np.dtype(np.float32), value), 0.0)
+            if bool((beyond > 0).any()):
+                found[feature.name] = Outside(feature.name, (low, high), value.numpy(), beyond.numpy())
+        return found
 
     def refused(self, frame: Any) -> dict[int, str]:
         """Return the positions of rows that cannot be encoded, each with the first reason."""
@@ -279,13 +312,15 @@ class Encoding:
             self._rules[device] = self._rules[torch.device("cpu")].to(device)
         return self._rules[device]
 
-    def _encode(self, table: pd.DataFrame) -> tuple[Tensor, dict[str, tuple[int, str]]]:
+    def _encode(
+        self, table: pd.DataFrame, *, admit: bool = False
+    ) -> tuple[Tensor, dict[str, tuple[int, str]]]:
         """Return the encoded rows in float64, and the count and the range of clipped numbers by column."""
         out = torch.zeros(len(table), self.dim, dtype=torch.float64)
         outside: dict[str, tuple[int, str]] = {}
         for i, block in enumerate(self.blocks):
             column = table[block.feature.name]
-            clipped = self._encode_feature(i, column, out)
+            clipped = self._encode_feature(i, column, out, admit=admit)
             if clipped:
                 legal = self._grids[i]
                 ends = " to ".join(format_value(float(end)) for end in (legal.low, legal.high))
@@ -301,7 +336,7 @@ class Encoding:
             return str(error)
         return None
 
-    def _encode_feature(self, i: int, column: pd.Series[Any], out: Tensor) -> int:
+    def _encode_feature(self, i: int, column: pd.Series[Any], out: Tensor, *, admit: bool = False) -> int:
         """Write the block of feature ``i`` to ``out``, and return the number of clipped cells."""
         block, legal, fitted = self.blocks[i], self._grids[i], self.fitted[i]
         raw, marker = map(torch.from_numpy, cells.read(block.feature, column))
@@ -315,6 +350,8 @@ class Encoding:
             return 0
         clipped, count = raw, 0
         if block.feature.is_numeric:
+            if not admit:
+                scales.refuse_undeclared(block.feature, column, raw, marker < 0)
             clipped = raw.clamp(legal.low, legal.high)
             beyond = (raw - clipped).abs() > scales.slack(block.feature, column.dtype, clipped)
             count = int(beyond.sum())

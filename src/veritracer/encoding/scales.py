@@ -305,6 +305,17 @@ def refuse_off_grid(feature: Feature, column: pd.Series[Any], raw: Tensor, legal
     cells.refuse(feature, column, wrong, what, "round the column, or declare it continuous without a step")
 
 
+def refuse_undeclared(feature: Feature, column: pd.Series[Any], raw: Tensor, known: Tensor) -> None:
+    """Refuse numbers outside the range that the schema declares."""
+    low = -math.inf if feature.lower is None else feature.lower
+    high = math.inf if feature.upper is None else feature.upper
+    beyond = torch.maximum(low - raw, raw - high)
+    wrong: NDArray[np.bool_] = (known & (beyond > slack(feature, column.dtype, raw))).numpy()
+    ends = [f"{word} {end:g}" for word, end in (("from", low), ("to", high)) if math.isfinite(end)]
+    remedy = "correct the cell, or declare a wider range"
+    cells.refuse(feature, column, wrong, f"numbers {' '.join(ends)}", remedy)
+
+
 def slack(feature: Feature, dtype: Any, raw: Tensor) -> Tensor:
     """Return the distance within which a number counts as a legal one: the rounding error of its column.
 

@@ -109,6 +109,7 @@ class Prepared:
             expires=dates[1],
             uncertified=self.left_out["uncertified"],
             outgrown=self.left_out["outgrown"],
+            out_of_range=self.left_out["out_of_range"],
             repeated=self.left_out["repeated"],
             answer=None if request is None else request.answer,
         )

@@ -277,6 +277,7 @@ class LeftOut(StrEnum):
     SKIPPED = "skipped"
     UNCERTIFIED = "uncertified"
     OUTGROWN = "outgrown"
+    OUT_OF_RANGE = "out_of_range"
 
 
 def left_out(found: Counterfactuals, terms: Terms) -> NDArray[np.object_]:
@@ -284,7 +285,7 @@ def left_out(found: Counterfactuals, terms: Terms) -> NDArray[np.object_]:
 
     Where promises need a certificate, a counterfactual that the panel does not accept becomes none either: no
     notice would recommend it. No promise outlasts its proof: what people become by themselves until the
-    promise ends has to be covered.
+    promise ends has to be covered. Rows far outside the training rows are decided and explained only.
     """
     why = np.full(len(found), LeftOut.NO, dtype=object)
     ageing = _until_the_end(found, terms)
@@ -296,6 +297,7 @@ def left_out(found: Counterfactuals, terms: Terms) -> NDArray[np.object_]:
         why[~proved | (found.agreement < LEAST_AGREEMENT)] = LeftOut.UNCERTIFIED
         outgrown = (found.certified & (not lasts)) | (~found.certified & (found.months > 0) & ages)
     why[outgrown] = LeftOut.OUTGROWN
+    why[found.far_outside] = LeftOut.OUT_OF_RANGE
     why[found.status == "none"] = LeftOut.SKIPPED
     return why
 

@@ -95,10 +95,11 @@ class Issued:
         The number of rows without a counterfactual, which got no promise.
     issued, expires
         When they were made and until when they hold, in seconds since 1970; infinite is never.
-    uncertified, outgrown, repeated
+    uncertified, outgrown, out_of_range, repeated
         The number of counterfactuals left out because they are not certified (or not accepted by the panel),
-        because nothing is proved until the promise would end, and because the same application has a live
-        promise already.
+        because nothing is proved until the promise would end, because a number of the row is further outside
+        the range of the training rows than that is wide, and because the same application has a live promise
+        already.
     openings
         With ``original="commitment"``: for each promise the salt and the content that prove later which row
         was committed to. It is kept nowhere else.
@@ -121,6 +122,7 @@ class Issued:
     expires: float = math.inf
     uncertified: int = 0
     outgrown: int = 0
+    out_of_range: int = 0
     repeated: int = 0
     again: bool = False
     answer: dict[str, Any] | None = None
@@ -135,6 +137,7 @@ class Issued:
                 f"{len(self):,} {'promise' if len(self) == 1 else 'promises'}{numbers}",
                 f"{self.uncertified:,} skipped, not certified",
                 f"{self.outgrown:,} skipped, not certified until they would end",
+                f"{self.out_of_range:,} skipped, far outside the training rows",
                 f"{self.repeated:,} skipped, promised already",
                 f"{self.skipped:,} without a counterfactual",
                 f"head {self.head}",

@@ -277,8 +277,7 @@ class Schema(BaseModel):
     def to_pandera(self) -> Any:
         """Convert to a ``pandera.pandas.DataFrameSchema``, for pipelines that validate with pandera.
 
-        It also refuses values outside a declared range, about which the schema only warns. The target column
-        is optional.
+        The target column is optional.
         """
         try:
             import pandera.pandas as pandera

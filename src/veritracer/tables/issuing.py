@@ -74,7 +74,7 @@ def check_batch(job: Job, options: IssueOptions, batch: Batch) -> None:
     frame, _ = typed_rows(batch, encoding.schema, encoding, [options.ids], collect=job.collect_rejects)
     if len(frame):
         with collect_warnings(), naming(batch.table):
-            encoding.encode(frame[list(encoding.schema.names)], out_of_range="ignore")
+            encoding.encode(frame[list(encoding.schema.names)])
             names_of(frame[options.ids].tolist())
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LEFT_OUT = {
     "uncertified": "{} left out: not certified, or not accepted by the panel.",
     "outgrown": "{} left out: not certified until the promise would end (--term, --expires).",
+    "out_of_range": "{} left out: a number is far outside the range of the training rows.",
     "repeated": "{} left out: the same application has a promise (--allow-duplicate).",
 }
 

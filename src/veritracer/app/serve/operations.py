@@ -216,7 +216,7 @@ class Operations:
     # ------------------------------------------------------------ decisions and counterfactuals
 
     def _encode(self, rows: Sequence[Row]) -> torch.Tensor:
-        return self.encoding.encode(_frame(rows), out_of_range="ignore")
+        return self.encoding.encode(_frame(rows))  # warnings are ignored: the reply has notes
 
     def _search(self, jobs: Sequence[Job], until: float) -> Counterfactuals:
         options = jobs[0].options
@@ -475,7 +475,8 @@ def _skipped(why: LeftOut, outcome: Outcome) -> str:
     """Return the name of what prevented a promise."""
     if why is LeftOut.NO:
         return REPEATED
-    return why.value if why is LeftOut.OUTGROWN else outcome.name.lower()
+    named = why in (LeftOut.OUTGROWN, LeftOut.OUT_OF_RANGE)
+    return why.value if named else outcome.name.lower()
 
 
 def _response(chosen: Counterfactuals, terms: Terms, promised: NDArray[np.intp]) -> Plain:
@@ -499,6 +500,8 @@ def _why_skipped(name: str) -> str:
         return "the same application has a promise already"
     if name == LeftOut.OUTGROWN:
         return "it is not certified until the promise would end; state a shorter term"
+    if name == LeftOut.OUT_OF_RANGE:
+        return "a number is far outside the range of the training rows: such rows are explained only"
     outcome = Outcome[name.upper()]
     if outcome is Outcome.CERTIFIED:
         return "certified, but most of the independent models that took no part in the search reject it"
