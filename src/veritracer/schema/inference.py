@@ -244,11 +244,10 @@ def _feature(
     if protected is not None:
         note += f"; immutable, since its name looks like a protected characteristic ({protected})"
     lower, upper = hints.ranges.get(name, (None, None))
-    yearly = yearly_growth(name, profile.largest) if numeric else None
-    if name in hints.yearly:
-        yearly = hints.yearly[name]
-    elif yearly is not None:
-        note += f"; its name says that it grows by itself, by up to {yearly[1]:g} a year"
+    growth = yearly_growth(name, profile.largest) if numeric else None
+    yearly = hints.yearly.get(name, growth)
+    if growth is not None and name not in hints.yearly:
+        note += f"; its name says that it grows by itself, by up to {growth[1]:g} a year"
     return Feature(
         name,
         guessed,
