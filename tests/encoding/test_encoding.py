@@ -115,8 +115,13 @@ def test_clipped_missing_and_odd_cells_stay_verbatim() -> None:
     train = pd.DataFrame({"a": [0, 5, 10], "b": [0.0, 0.5, 1.0]})
     encoding = Encoding.fit(schema, train)
     frame = pd.DataFrame({"b": [7.25, 1 / 3, 0.1], "a": [10**17 + 1, -9, 3]}, index=[5, 5, 9])
-    with pytest.warns(DataWarning, match="1 in 'a' .0 to 10., 1 in 'b' .0 to 1."):
-        x = encoding.encode(frame)
+    with pytest.raises(
+        DataError, match="numbers from 0 to 10 in the column 'a', got 100000000000000001 in row"
+    ):
+        encoding.encode(frame)
+    with pytest.warns(DataWarning, match="got 1 in 'b' .0 to 1."):
+        encoding.encode(frame.assign(a=3))
+    x = encoding.encode(frame, out_of_range="ignore")
     pd.testing.assert_frame_equal(encoding.decode(x, original=frame), frame)
     moved = x.clone()
     moved[2, 0] = 0.4
@@ -130,8 +135,7 @@ def test_clipped_missing_and_odd_cells_stay_verbatim() -> None:
 def test_a_whole_column_turns_float_only_when_a_value_needs_it() -> None:
     table = pd.DataFrame({"a": [1, 2, 2**60]})
     encoding = Encoding.fit(Schema([Feature("a", "continuous", lower=0, upper=10)]), table)
-    with pytest.warns(DataWarning):
-        x = encoding.encode(table)
+    x = encoding.encode(table, out_of_range="ignore")
     moved = x.clone()
     moved[0, 0] = 0.7
     assert encoding.decode(moved, original=table)["a"].dtype == np.int64
