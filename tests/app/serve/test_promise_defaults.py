@@ -120,8 +120,9 @@ def test_the_defaults_are_stated_once() -> None:
         "uncertified": IssueOptions.uncertified,
         "allow_duplicate": IssueOptions.allow_duplicate,
     }
-    assert wanted == {"expires": timedelta(days=365), "uncertified": "skip", "allow_duplicate": False}
-    for call in (vt.VeriTraCER.issue, vt.Ledger.issue, Terms, IssueOptions):
+    assert wanted == {"expires": "term", "uncertified": "skip", "allow_duplicate": False}
+    assert Terms().expires == timedelta(days=365)
+    for call in (vt.VeriTraCER.issue, vt.Ledger.issue, IssueOptions):
         found = inspect.signature(call).parameters
         assert {name: found[name].default for name in wanted} == wanted, call
     assert (
@@ -129,4 +130,5 @@ def test_the_defaults_are_stated_once() -> None:
         is IssueOptions.allow_duplicate
     )
     assert PromiseRequest.model_fields["allow_duplicate"].default is IssueOptions.allow_duplicate
-    assert Settings(Path("model")).expires == "365d"
+    assert Settings(Path("model")).expires == "term"
+    assert IssueOptions.term == "365d"
