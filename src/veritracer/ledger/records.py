@@ -281,7 +281,7 @@ class LeftOut(StrEnum):
 
 
 def left_out(found: Counterfactuals, terms: Terms) -> NDArray[np.object_]:
-    """Return a ``LeftOut`` for each counterfactual, (n,); ``NO`` where it becomes a promise.
+    """Return the text of a ``LeftOut`` for each counterfactual, (n,); ``NO`` where it becomes a promise.
 
     Where promises need a certificate, a counterfactual that the panel does not accept becomes none either: no
     notice would recommend it. No promise outlasts its proof: what people become by themselves until the

@@ -471,12 +471,12 @@ def _chosen(found: Counterfactuals, part: slice, choose: Sequence[int] | None) -
     return replace(chosen, row=chosen.row - part.start)
 
 
-def _skipped(why: LeftOut, outcome: Outcome) -> str:
+def _skipped(why: str, outcome: Outcome) -> str:
     """Return the name of what prevented a promise."""
-    if why is LeftOut.NO:
+    if why == LeftOut.NO:
         return REPEATED
     named = why in (LeftOut.OUTGROWN, LeftOut.OUT_OF_RANGE)
-    return why.value if named else outcome.name.lower()
+    return str(why) if named else outcome.name.lower()
 
 
 def _response(chosen: Counterfactuals, terms: Terms, promised: NDArray[np.intp]) -> Plain:
