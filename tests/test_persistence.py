@@ -203,6 +203,13 @@ def test_a_model_without_its_unfavourable_label_is_refused() -> None:
     assert isinstance(error, ModelFileError)
 
 
+@pytest.mark.parametrize("favourable", [1e300, math.nan, 0.5])
+def test_labels_of_two_types_are_refused(favourable: float) -> None:
+    content, tensors, rows = saved()
+    other = changed(content, ("encoding", "schema", "favourable"), favourable)
+    assert check(other, tensors, rows) is not None
+
+
 def test_a_parameter_that_there_is_not_is_refused() -> None:
     content, tensors, rows = saved("neighbour")
     error = check(changed(content, ("params", "speed"), 3), tensors, rows)

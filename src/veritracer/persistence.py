@@ -121,6 +121,9 @@ def load(folder: str | os.PathLike[str]) -> VeriTraCER:
     if model.schema_.unfavourable is None:
         raise _refused("both labels", "no unfavourable one")
     model.classes_ = model.schema_.classes
+    labels = model.schema_.favourable, model.schema_.unfavourable
+    if not all(label in model.classes_.tolist() for label in labels):
+        raise _refused("two labels of one type", f"{labels[0]!r} and {labels[1]!r}")
     tensors, dim = _Tensors(named), model.encoding_.dim
     model.classifier_ = to_module(config.network(), tensors.layers("classifier", config.sizes(dim)))
     from_module(model.classifier_.eval())  # refuses slopes that no bound is sound for
